@@ -1,0 +1,42 @@
+# Every target sets itself up: `make test` on a fresh clone needs Python 3.11 or later and a package index, no more.
+
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+# Tests neither need nor may use the network. One thread a worker: two workers on two cores beat two threads each.
+TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
+
+.DEFAULT_GOAL := help
+.PHONY: help install test test-slow lint format clean
+
+help:  ## Show this list
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: $(INSTALLED)  ## Make the virtual environment with the tested versions
+
+# torch comes in the same command as everything else: constraints.txt holds it at the tested version, and a CPU build
+# of that version is taken where one is offered.
+$(INSTALLED): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python {v[0]}.{v[1]} is too old: make PYTHON=python3.11 (or later)")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
+	@touch $@
+
+test: $(INSTALLED) lint  ## Run the tests (set-up included)
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto $(ARGS)
+
+test-slow: $(INSTALLED)  ## Run the tests that take more than a minute each
+	$(TEST_ENV) $(BIN)/python -m pytest -m slow $(ARGS)
+
+lint: $(INSTALLED)  ## Check the style
+	$(BIN)/ruff check --quiet .
+	$(BIN)/ruff format --quiet --diff .
+
+format: $(INSTALLED)  ## Apply the style
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
+
+clean:  ## Remove the virtual environment and everything built
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,1 @@
+"""The verbs: each module has a `main()` and a `--help` worth reading."""

@@ -1,0 +1,1 @@
+"""Everything needed to train: corpora, token batches, loss, trainer and recipes."""

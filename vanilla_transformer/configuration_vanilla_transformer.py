@@ -216,8 +216,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
             return
         if self.target_vocab_size is not None:
             raise ValueError(
-                f"target_vocab_size={self.target_vocab_size} gives the target a vocabulary of its own, whose embeddings "
-                "can't be the source's: leave out that or share_encoder_decoder_embeddings=True."
+                f"target_vocab_size={self.target_vocab_size} gives the target a vocabulary of its own, whose "
+                "embeddings can't be the source's: leave out that or share_encoder_decoder_embeddings=True."
             )
         if not self.tie_word_embeddings:
             raise ValueError(
@@ -246,12 +246,14 @@ def _suggest(word: str, known) -> str:
 def _refuse_misspelt(keywords: dict) -> None:
     """Refuses near misses of a field's name.
 
-    The base class keeps any unknown keyword as an attribute, which Hub configs of other versions rely on; but
-    `encoder_layer=2` would silently build six layers.
+    The base class keeps any unknown keyword as an attribute, which config files of other versions rely on; but
+    `encoder_layer=2` would silently build six layers. A longer name, such as `layer_norm_epsilon`, is another model's
+    field rather than a slip.
     """
     own = VanillaTransformerConfig.__annotations__.keys()
     for key, value in keywords.items():
-        if key not in VanillaTransformerConfig.attribute_map and (hint := _suggest(key, own)):
+        is_alias = key in VanillaTransformerConfig.attribute_map or any(key.startswith(name) for name in own)
+        if not is_alias and (hint := _suggest(key, own)):
             raise ValueError(f"{key}={value!r} is not a field of VanillaTransformerConfig{hint}.")
 
 

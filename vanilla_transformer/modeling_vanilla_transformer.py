@@ -151,7 +151,10 @@ class VanillaTransformerFeedForward(nn.Module):
 
 class VanillaTransformerPostNorm(nn.Module):
     """Residual, dropout and layer normalisation around a sub-layer: LayerNorm(x + Dropout(Sublayer(x))), "Add & Norm"
-    in Figure 1 (sections 3.1 and 5.4)."""
+    in Figure 1 (sections 3.1 and 5.4).
+
+    The sub-layer comes as a function. A module would be moved to this one's device by the hooks of `device_map`.
+    """
 
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__()
@@ -193,7 +196,7 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
         hidden_states = self.self_attn_residual(
             hidden_states, lambda states: self.self_attn(states, attention_mask=attention_mask, **kwargs)[0]
         )
-        return self.feed_forward_residual(hidden_states, self.feed_forward)
+        return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
 
 
 class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
@@ -234,7 +237,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
                 **kwargs,
             )[0],
         )
-        return self.feed_forward_residual(hidden_states, self.feed_forward)
+        return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
 
 
 @auto_docstring
@@ -294,6 +297,9 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if is_pre_norm else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
+
+    def init_parallel_plans(self) -> None:
+        """Leaves the plans to the whole model, which names the modules of both stacks."""
 
     def embed(
         self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, offset: int | torch.Tensor = 0
@@ -578,7 +584,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
 
     def _cross_entropy(self, logits: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
         try:
-            return self.loss_function(logits, labels, vocab_size=logits.shape[-1], **kwargs)
+            return self.loss_function(logits, labels.contiguous(), vocab_size=logits.shape[-1], **kwargs)
         except IndexError as error:
             raise _outside_vocabulary(labels[labels != -100], logits.shape[-1]) from error
 

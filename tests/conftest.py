@@ -1,0 +1,56 @@
+"""Small models for every test: a fresh one takes milliseconds."""
+
+import os
+
+
+# Must be set before huggingface_hub is imported: no test may reach for the network.
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest
+import torch
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+
+
+SMALL = {
+    "vocab_size": 23,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 64,
+}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def make_config():
+    """Builds a small config; keywords override its fields."""
+    return lambda **fields: VanillaTransformerConfig(**{**SMALL, **fields})
+
+
+@pytest.fixture
+def make_model(make_config):
+    """Builds a small model in evaluation mode; keywords override its config's fields."""
+    return lambda **fields: VanillaTransformerForConditionalGeneration(make_config(**fields)).eval()
+
+
+@pytest.fixture
+def batch():
+    """Three sentence pairs of different lengths on both sides, padded on the right."""
+    source_lengths, target_lengths = [7, 4, 2], [3, 6, 5]
+    input_ids, labels = torch.randint(3, 23, (3, 7)), torch.randint(3, 23, (3, 6))
+    attention_mask = torch.arange(7) < torch.tensor(source_lengths)[:, None]
+    label_mask = torch.arange(6) < torch.tensor(target_lengths)[:, None]
+    return {
+        "input_ids": input_ids.masked_fill(~attention_mask, 0),
+        "attention_mask": attention_mask.long(),
+        "labels": labels.masked_fill(~label_mask, -100),
+    }

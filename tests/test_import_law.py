@@ -1,0 +1,64 @@
+"""The tree's one law: who may import whom. A model's files are exported flat, so they must not lean on the rest."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+ROOT = Path(__file__).parent.parent
+# What each file of the model may import from its own package, from the bottom up.
+LAYERS = [
+    "presets",
+    "configuration_vanilla_transformer",
+    "positions",
+    "modeling_vanilla_transformer",
+]
+EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "tokenizers"}
+
+
+def imported_modules(path: Path) -> set[str]:
+    modules = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            modules |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            modules.add("." * node.level + (node.module or ""))
+    return modules
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_file_of_the_model_imports_only_those_below_it(name):
+    modules = imported_modules(ROOT / "vanilla_transformer" / f"{name}.py")
+    allowed = {f".{below}" for below in LAYERS[: LAYERS.index(name)]}
+    assert {module for module in modules if module.startswith(".")} <= allowed
+    outside = {module.split(".")[0] for module in modules if not module.startswith(".")}
+    assert outside - set(sys.stdlib_module_names) <= EXPORTED_NEED_ONLY
+
+
+@pytest.mark.parametrize(
+    ("folder", "forbidden"),
+    [
+        ("vanilla_transformer", ("vanilla_transformer.training", "vanilla_transformer.scripts")),
+        ("training", ("vanilla_transformer.scripts",)),
+    ],
+)
+def test_a_folder_never_imports_from_those_above_it(folder, forbidden):
+    files = sorted((ROOT / folder).glob("*.py"))
+    assert files
+    for path in files:
+        assert not [module for module in imported_modules(path) if module.startswith(forbidden)], path.name
+
+
+def test_importing_the_package_adds_nothing_to_what_transformers_itself_loads():
+    code = """
+import sys
+from transformers import AutoModelForSeq2SeqLM, GenerationMixin, PreTrainedModel
+before = set(sys.modules)
+import vanilla_transformer
+print(*{name.split(".")[0] for name in set(sys.modules) - before})
+"""
+    added = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert set(added.stdout.split()) - set(sys.stdlib_module_names) <= {"vanilla_transformer", "transformers"}

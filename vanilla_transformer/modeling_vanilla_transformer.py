@@ -492,8 +492,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
                 f"Labels become the decoder's input by way of decoder_start_token_id={start} and pad_token_id={pad}: "
                 "set both in the config, or pass decoder_input_ids."
             )
-        shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
-        return shifted.masked_fill(shifted == -100, pad)
+        return shift_right(labels, start, pad)
 
     def resize_decoder_token_embeddings(
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -587,6 +586,12 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             return self.loss_function(logits, labels.contiguous(), vocab_size=logits.shape[-1], **kwargs)
         except IndexError as error:
             raise _outside_vocabulary(labels[labels != -100], logits.shape[-1]) from error
+
+
+def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
+    """Labels [B, T] one place to the right behind the start token, with `pad_token_id` in place of -100."""
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
+    return shifted.masked_fill(shifted == -100, pad_token_id)
 
 
 def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:

@@ -155,7 +155,7 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     pieces = json.loads(trained.to_str())["model"]["vocab"]
     special, learned = pieces[: len(SPECIAL_TOKENS)], pieces[len(SPECIAL_TOKENS) :]
     lowest = min((score for piece, score in learned if len(piece) > 1), default=-1.0)
-    learned = [(piece, max(score, lowest)) for piece, score in learned]
+    learned = [(piece, round(max(score, lowest), 9)) for piece, score in learned]  # threads sum in any order
     learned.sort(key=lambda entry: (-entry[1], entry[0]))
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 

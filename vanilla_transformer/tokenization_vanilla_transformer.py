@@ -149,13 +149,15 @@ def _without_special_bytes(trained: Tokenizer) -> Tokenizer:
 def _in_one_order(trained: Tokenizer) -> models.Unigram:
     """The same Unigram model, its pieces in an order that is the same in each run.
 
-    The trainer numbers and scores the bytes it never saw in an order that changes from run to run. Here they are all
-    as improbable as the rarest longer piece, and pieces of equal score go by their names.
+    The trainer gives the bytes it never saw the lowest score of all, plus one ten-thousandth more for each in an order
+    that changes from run to run. Here they share that lowest score, and pieces of equal score go by their names.
     """
     pieces = json.loads(trained.to_str())["model"]["vocab"]
     special, learned = pieces[: len(SPECIAL_TOKENS)], pieces[len(SPECIAL_TOKENS) :]
-    lowest = min((score for piece, score in learned if len(piece) > 1), default=-1.0)
-    learned = [(piece, round(max(score, lowest), 9)) for piece, score in learned]  # threads sum in any order
+    lowest = min(score for _, score in learned)
+    unseen_at_most = lowest + (len(BYTES) + 1) * 1e-4
+    learned = [(piece, lowest if len(piece) == 1 and score <= unseen_at_most else score) for piece, score in learned]
+    learned = [(piece, round(score, 9)) for piece, score in learned]  # threads sum in any order
     learned.sort(key=lambda entry: (-entry[1], entry[0]))
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 

@@ -1,15 +1,21 @@
 """Small models for every test: a fresh one takes milliseconds."""
 
 import os
+import tempfile
 
 
-# Must be set before huggingface_hub is imported: no test may reach for the network.
+# Set before the libraries are imported: no test may reach for the network or leave anything in a user's cache.
 os.environ["HF_HUB_OFFLINE"] = "1"
+_cache = tempfile.TemporaryDirectory()
+os.environ["HF_HOME"] = _cache.name
 
-import pytest
-import torch
+import pytest  # noqa: E402
+import torch  # noqa: E402
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (  # noqa: E402
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 
 
 SMALL = {

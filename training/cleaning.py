@@ -1,0 +1,124 @@
+"""Leaving out training pairs that teach nothing: each step switchable, and a table of what each one dropped."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+import numpy as np
+from datasets import Dataset, IterableDataset
+
+from vanilla_transformer.training.arguments import CorpusArguments
+
+
+KEEP = "kept"
+DUPLICATE = "duplicate"
+
+
+@dataclass
+class CleaningReport:
+    """How many pairs each step dropped. For a stream the numbers grow as it is read."""
+
+    loaded: int = 0
+    dropped: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def kept(self) -> int:
+        return self.loaded - sum(self.dropped.values())
+
+    def __str__(self) -> str:
+        rows = [
+            ("pairs loaded", self.loaded),
+            *((f"- {step}", n) for step, n in self.dropped.items()),
+            (KEEP, self.kept),
+        ]
+        width = max(len(name) for name, _ in rows)
+        return "\n".join(f"{name:<{width}}  {number:>12,}" for name, number in rows)
+
+
+def steps(arguments: CorpusArguments) -> dict[str, Callable[[str, str], bool]]:
+    """The steps that are switched on and look at one pair alone: name and test of what is dropped, in order."""
+    chosen: dict[str, Callable[[str, str], bool]] = {}
+    if arguments.drop_empty:
+        chosen["empty side"] = lambda source, target: not source.strip() or not target.strip()
+    if arguments.max_words is not None:
+        limit = arguments.max_words
+        chosen[f"over {limit} words"] = lambda source, target: max(len(source.split()), len(target.split())) > limit
+    if arguments.max_ratio is not None:
+        ratio = arguments.max_ratio
+        chosen[f"ratio over {ratio:g}"] = lambda source, target: _ratio(source, target) > ratio
+    if arguments.drop_identical:
+        chosen["identical sides"] = lambda source, target: source.strip() == target.strip()
+    return chosen
+
+
+def clean(
+    dataset: Dataset | IterableDataset, arguments: CorpusArguments
+) -> tuple[Dataset | IterableDataset, CleaningReport]:
+    """Drops what the switched-on steps find. Every pair is counted under the first step that finds it."""
+    names = [*steps(arguments), *([DUPLICATE] if arguments.drop_duplicates else [])]
+    report = CleaningReport(dropped=dict.fromkeys(names, 0))
+    if isinstance(dataset, IterableDataset):
+        return _clean_stream(dataset, arguments, report), report
+    return _clean_table(dataset, arguments, report), report
+
+
+def _clean_table(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport) -> Dataset:
+    report.loaded = len(dataset)
+    if not report.dropped:
+        return dataset
+    judged = dataset.map(
+        _judge,
+        batched=True,
+        fn_kwargs={"arguments": arguments},
+        remove_columns=dataset.column_names,
+        num_proc=arguments.num_proc,
+        desc="Cleaning",
+    )
+    verdicts = judged.with_format("numpy")["verdict"][:]
+    keep = verdicts == 0
+    if arguments.drop_duplicates:
+        kept = np.flatnonzero(keep)
+        _, first = np.unique(judged.with_format("numpy")["fingerprint"][:][kept], return_index=True)
+        keep[:] = False
+        keep[kept[first]] = True
+        report.dropped[DUPLICATE] = len(kept) - len(first)
+    for number, name in enumerate(steps(arguments), start=1):
+        report.dropped[name] = int((verdicts == number).sum())
+    return dataset if keep.all() else dataset.select(np.flatnonzero(keep))
+
+
+def _judge(batch: dict[str, list[str]], arguments: CorpusArguments) -> dict[str, list[int]]:
+    """For each pair the number of the step that drops it, 0 for none, and a fingerprint to find duplicates by."""
+    tests = list(steps(arguments).values())
+    pairs = list(zip(batch["source"], batch["target"], strict=True))
+    verdicts = [next((n for n, test in enumerate(tests, start=1) if test(*pair)), 0) for pair in pairs]
+    return {"verdict": verdicts, "fingerprint": [_fingerprint(*pair) for pair in pairs]}
+
+
+def _clean_stream(dataset: IterableDataset, arguments: CorpusArguments, report: CleaningReport) -> IterableDataset:
+    tests = steps(arguments)
+    seen: set[int] = set()
+
+    def keep(pair: dict[str, str]) -> bool:
+        report.loaded += 1
+        found = next((name for name, test in tests.items() if test(pair["source"], pair["target"])), None)
+        if found is None and arguments.drop_duplicates:
+            fingerprint = _fingerprint(pair["source"], pair["target"])
+            found = DUPLICATE if fingerprint in seen else None
+            seen.add(fingerprint)
+        if found is not None:
+            report.dropped[found] += 1
+        return found is None
+
+    return dataset.filter(keep)
+
+
+def _ratio(source: str, target: str) -> float:
+    shorter, longer = sorted((len(source.split()), len(target.split())))
+    return longer / shorter if shorter else float("inf" if longer else 1)
+
+
+def _fingerprint(source: str, target: str) -> int:
+    """Eight bytes: among a hundred million pairs, the chance that any two different ones meet is 0.03%."""
+    digest = blake2b(f"{source}\0{target}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little", signed=True)

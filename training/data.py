@@ -1,0 +1,246 @@
+"""From raw text to tokenised pairs: one function for every source of parallel text.
+
+The corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar; it leaves as columns
+`source` and `target`, and after `tokenize` as `input_ids` and `labels`.
+
+```python
+>>> from vanilla_transformer.training.arguments import CorpusArguments
+>>> from vanilla_transformer.training.data import load_corpus
+
+>>> corpus = load_corpus(CorpusArguments(source_lang="en", target_lang="de", dataset="demo"))
+>>> print(corpus.report)
+pairs loaded        40,000
+- empty side             0
+kept                40,000
+```"""
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
+from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+from transformers import PreTrainedTokenizerBase
+
+from vanilla_transformer.training.arguments import CorpusArguments
+from vanilla_transformer.training.cleaning import CleaningReport, clean
+from vanilla_transformer.training.demo_corpus import demo_corpus
+from vanilla_transformer.training.files import choose_columns, pairs_in_files, state_of
+
+
+SPLITS = ("train", "validation", "test")
+TEXT = Features({"source": Value("string"), "target": Value("string")})
+# Four bytes an id: half the disk and cache of the default.
+TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
+
+
+@dataclass
+class Corpus:
+    """Parallel text by split, each with the columns `source` and `target`.
+
+    Args:
+        splits: The splits there are.
+        report: What cleaning dropped from the training split; `None` where there is none.
+    """
+
+    splits: dict[str, Dataset | IterableDataset]
+    report: CleaningReport | None = None
+
+    def __getitem__(self, split: str) -> Dataset | IterableDataset:
+        if split not in self.splits:
+            raise KeyError(f"The corpus has no {split} split, only {', '.join(self.splits)}: give {split}_files.")
+        return self.splits[split]
+
+    def __contains__(self, split: str) -> bool:
+        return split in self.splits
+
+
+def load_corpus(arguments: CorpusArguments, splits: tuple[str, ...] = SPLITS) -> Corpus:
+    """Loads the given splits of a corpus and cleans the training split. The others are never touched: a test set with
+    lines left out is another test set.
+
+    Args:
+        arguments: Where the text is and which languages to take from it.
+        splits: What to load; a split that the corpus does not have is left out, but for the first.
+    """
+    if arguments.dataset == "demo":
+        loaded = {split: _load_demo(arguments, split) for split in splits}
+    elif arguments.dataset:
+        loaded = _load_from_hub(arguments, splits)
+    else:
+        loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
+    if splits[0] not in loaded:
+        raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
+    for split, dataset in loaded.items():
+        if isinstance(dataset, Dataset) and not len(dataset):
+            raise _empty(arguments, split)
+    if "train" not in loaded:
+        return Corpus(loaded)
+    loaded["train"], report = clean(loaded["train"], arguments)
+    if isinstance(loaded["train"], Dataset) and not report.kept:
+        raise ValueError(f"Cleaning left no pair of the training split. Relax the steps below.\n{report}")
+    return Corpus(loaded, report)
+
+
+def tokenize(
+    dataset: Dataset | IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+    num_proc: int | None = None,
+) -> Dataset | IterableDataset:
+    """Turns `source` and `target` into `input_ids` and `labels`, both ending in `</s>` and neither cut.
+
+    The result is kept in the cache of `datasets` and found there again for the same text and tokenizer.
+
+    Args:
+        dataset: Pairs of text.
+        tokenizer: The joint tokenizer, or the source's.
+        target_tokenizer: The target's, for separate vocabularies.
+        num_proc: Processes to use.
+    """
+    options = {"fn_kwargs": {"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer}}
+    if isinstance(dataset, IterableDataset):
+        return dataset.map(_encode, batched=True, remove_columns=["source", "target"], features=TOKENS, **options)
+    return dataset.map(
+        _encode,
+        batched=True,
+        remove_columns=dataset.column_names,
+        features=TOKENS,
+        num_proc=num_proc,
+        desc="Tokenising",
+        new_fingerprint=_fingerprint(dataset, tokenizer, target_tokenizer or tokenizer),
+        **options,
+    )
+
+
+def _encode(batch: dict[str, list[str]], tokenizer, target_tokenizer) -> dict[str, list[list[int]]]:
+    options = {"return_attention_mask": False, "truncation": False, "verbose": False}
+    return {
+        "input_ids": tokenizer(batch["source"], **options)["input_ids"],
+        "labels": target_tokenizer(text_target=batch["target"], **options)["input_ids"],
+    }
+
+
+def _fingerprint(dataset: Dataset, *tokenizers: PreTrainedTokenizerBase) -> str:
+    """A tokenizer changes in memory when it is used, so `datasets` would not know it again; its file does not."""
+    digest = hashlib.sha256(dataset._fingerprint.encode())
+    for tokenizer in tokenizers:
+        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+    return digest.hexdigest()[:16]
+
+
+# --- the demo grammar ---
+
+
+def _load_demo(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    pairs = demo_corpus(split)
+    source, target = choose_columns(pairs[0], (arguments.source_lang, arguments.target_lang), "The demo corpus")
+    columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
+    dataset = Dataset.from_dict(columns, features=TEXT)
+    return dataset.to_iterable_dataset() if arguments.streaming else dataset
+
+
+# --- files ---
+
+
+def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    # Tuples: a list would tell `datasets` that the generator can be split over its elements.
+    where = {
+        "files": tuple(arguments.files(split)),
+        "languages": (arguments.source_lang, arguments.target_lang),
+        "columns": tuple(arguments.columns),
+    }
+    if next(_generate(**where), None) is None:  # which also tells of a missing file before any work is done
+        raise _empty(arguments, split)
+    if arguments.streaming:
+        return IterableDataset.from_generator(_generate, features=TEXT, gen_kwargs=where)
+    # `datasets` keeps what a generator gave under the name of its arguments: a file that has changed needs a new name.
+    state = state_of(where["files"], *where["languages"])
+    try:
+        return Dataset.from_generator(_generate, features=TEXT, gen_kwargs={**where, "state": state}, split=split)
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+        raise
+
+
+def _generate(files: tuple, languages: tuple, columns: tuple, state: tuple = ()) -> Iterator[dict[str, str]]:
+    for source, target in pairs_in_files(files, *languages, columns):
+        yield {"source": source, "target": target}
+
+
+# --- the Hub ---
+
+
+def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[str, Dataset | IterableDataset]:
+    try:
+        config = arguments.dataset_config or _choose_config(arguments)
+        loaded = load_dataset(arguments.dataset, config, streaming=arguments.streaming)
+    except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
+        raise ValueError(
+            f"The dataset {arguments.dataset!r} can't be loaded: it is not a local folder with Parquet files, and "
+            f"either not on the Hub, or the Hub can't be reached, or a login is needed. ({error})"
+        ) from error
+    chosen = {}
+    for split in splits:
+        name = getattr(arguments, f"{split}_split")
+        base = name.split("[")[0]
+        if base in loaded:
+            dataset = loaded[base] if base == name else _slice(arguments, config, name)
+            chosen[split] = _to_pairs(dataset, arguments)
+    if not chosen:
+        raise ValueError(f"{arguments.dataset!r} has the splits {', '.join(loaded)}: set train_split to one of them.")
+    return chosen
+
+
+def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset:
+    if arguments.streaming:
+        raise ValueError(f"A stream can't be sliced: take the [...] from {name!r} or set streaming to false.")
+    return load_dataset(arguments.dataset, config, split=name)
+
+
+def _choose_config(arguments: CorpusArguments) -> str | None:
+    names = get_dataset_config_names(arguments.dataset)
+    pair = [f"{arguments.source_lang}-{arguments.target_lang}", f"{arguments.target_lang}-{arguments.source_lang}"]
+    for name in names:
+        if any(name.endswith(languages) for languages in pair):
+            return name
+    if len(names) == 1:
+        return names[0]
+    raise ValueError(
+        f"{arguments.dataset!r} has the configurations {', '.join(names)}, none of them named after {pair[0]}: set "
+        "dataset_config."
+    )
+
+
+def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
+    """Both of the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, as `source` and `target`."""
+    languages = (arguments.source_lang, arguments.target_lang)
+    names = dataset.column_names or list(next(iter(dataset)))
+    nested = "translation" in names
+    if nested:
+        feature = (dataset.features or {}).get("translation")
+        names = getattr(feature, "languages", None) or list(feature or next(iter(dataset))["translation"])
+    columns = choose_columns(names, languages, f"The dataset {arguments.dataset!r}")
+    options = {} if isinstance(dataset, IterableDataset) else {"desc": "Reading", "num_proc": arguments.num_proc}
+    return dataset.map(
+        _pick,
+        batched=True,
+        fn_kwargs={"columns": columns, "nested": nested},
+        remove_columns=dataset.column_names,
+        features=TEXT,
+        **options,
+    )
+
+
+def _pick(batch: dict[str, list], columns: tuple[str, str], nested: bool) -> dict[str, list[str]]:
+    sides = []
+    for name in columns:
+        side = [row[name] for row in batch["translation"]] if nested else batch[name]
+        sides.append([text or "" for text in side])
+    return {"source": sides[0], "target": sides[1]}
+
+
+def _empty(arguments: CorpusArguments, split: str) -> ValueError:
+    origin = repr(arguments.dataset) if arguments.dataset else ", ".join(arguments.files(split))
+    return ValueError(f"The {split} split is empty: {origin} has no pair of sentences. Check the path.")

@@ -1,0 +1,227 @@
+"""Parallel text in files: paired plain text, TSV, CSV, JSON lines and Parquet, each also gzipped.
+
+Every reader yields `(source, target)` and complains with file and line: text that can't be read in full is never cut.
+"""
+
+import csv
+import glob
+import gzip
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import BinaryIO
+
+
+Pairs = Iterator[tuple[str, str]]
+
+
+def pairs_in_files(files: Iterable[str], source_lang: str, target_lang: str, columns: Iterable[str] = ()) -> Pairs:
+    """All pairs of some files, one after another.
+
+    Args:
+        files: Prefixes (`data/train` for `data/train.en` + `data/train.de`), paired files, tables, or glob patterns.
+        source_lang: Suffix or column of the source side.
+        target_lang: Suffix or column of the target side.
+        columns: Column names of tables without a header line.
+    """
+    for read in _readers(files, source_lang, target_lang, tuple(columns)):
+        yield from read()
+
+
+def _readers(
+    files: Iterable[str], source_lang: str, target_lang: str, columns: tuple[str, ...] = ()
+) -> list[Callable[[], Pairs]]:
+    """What reads each table or pair of text files; raises before anything is read if a file is missing."""
+    paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
+    texts = [path for path in paths if _kind(path) not in TABLES]
+    tables = [path for path in paths if _kind(path) in TABLES]
+    languages = (source_lang, target_lang)
+    found = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
+    found += [partial(TABLES[_kind(path)], path, languages, columns) for path in tables]
+    return found
+
+
+def state_of(files: Iterable[str], source_lang: str, target_lang: str) -> tuple:
+    """Sizes and times of the files: what a cached copy of them depends on."""
+    paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
+    return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+
+
+# --- finding files ---
+
+
+def _expand(pattern: str, source_lang: str, target_lang: str) -> list[Path]:
+    if glob.has_magic(pattern):
+        found = sorted(Path(path) for path in glob.glob(pattern))
+        if not found:
+            raise ValueError(f"No file matches {pattern!r}: check the path.")
+        return found
+    if Path(pattern).is_file():
+        return [Path(pattern)]
+    sides = [_first_file(f"{pattern}.{language}") for language in (source_lang, target_lang)]
+    if None in sides:
+        missing = [
+            f"{pattern}.{lang}" for lang, side in zip((source_lang, target_lang), sides, strict=True) if not side
+        ]
+        raise ValueError(f"There is no file {pattern!r} and no {' or '.join(missing)} (plain or .gz): check the path.")
+    return sides
+
+
+def _first_file(name: str) -> Path | None:
+    return next((Path(path) for path in (name, f"{name}.gz") if Path(path).is_file()), None)
+
+
+def _kind(path: Path) -> str:
+    """The suffix that tells the format, `.gz` aside."""
+    return Path(path.name.removesuffix(".gz")).suffix
+
+
+def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tuple[Path, Path]]:
+    """Text files by twos: those that differ only in their language suffix, or any two as source and target."""
+    if len(paths) == 2 and not {_kind(path) for path in paths} & {f".{source_lang}", f".{target_lang}"}:
+        return [(paths[0], paths[1])]
+    sides: dict[str, dict[str, Path]] = {}
+    for path in paths:
+        language = _kind(path).removeprefix(".")
+        if language not in (source_lang, target_lang):
+            raise ValueError(
+                f"{path} is neither a table ({', '.join(TABLES)}) nor named after a language (.{source_lang} or "
+                f".{target_lang}): rename it, or set source_lang and target_lang."
+            )
+        stem = str(path.with_name(path.name.removesuffix(".gz"))).removesuffix(f".{language}")
+        sides.setdefault(stem, {})[language] = path
+    for stem, found in sides.items():
+        if len(found) < 2:
+            missing = target_lang if source_lang in found else source_lang
+            raise ValueError(f"{next(iter(found.values()))} has no other side: give {stem}.{missing} too.")
+    return [(found[source_lang], found[target_lang]) for found in sides.values()]
+
+
+# --- reading files ---
+
+
+def _open(path: Path) -> BinaryIO:
+    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+
+
+def _lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
+    """The lines of a UTF-8 file, ended by LF or CR LF (and by nothing else that Unicode knows)."""
+    with _open(path) as file:
+        try:
+            for number, line in enumerate(file, start=1):
+                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+                yield text if keep_ends else text.removesuffix("\n").removesuffix("\r")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{path}, line {number}: byte {error.start + 1} is not UTF-8 ({error.reason}). Convert the file, for "
+                "example with iconv -t utf-8."
+            ) from error
+        except (EOFError, gzip.BadGzipFile) as error:
+            raise ValueError(f"{path} is not a whole gzip file ({error}): copy or download it again.") from error
+
+
+def _read_text(source_path: Path, target_path: Path) -> Pairs:
+    source_count = target_count = 0
+    for source, target in zip_longest(_lines(source_path), _lines(target_path)):
+        source_count += source is not None
+        target_count += target is not None
+        if source_count == target_count:
+            yield source, target
+    if source_count != target_count:
+        raise ValueError(
+            f"{source_path} has {source_count:,} lines but {target_path} has {target_count:,}: line n of one must be "
+            "the translation of line n of the other. Find where they part before training."
+        )
+
+
+def choose_columns(names: Iterable[str], languages: tuple[str, str], where: str) -> tuple[str, str]:
+    """The names of the source and target columns: the languages', or `source` and `target`."""
+    names = list(names)
+    for wanted in (languages, ("source", "target")):
+        if set(wanted) <= set(names):
+            return wanted
+    missing = " and ".join(repr(language) for language in languages if language not in names)
+    raise ValueError(
+        f"{where} has no {missing} among its columns {', '.join(map(repr, names))}: name them after the languages or "
+        "'source' and 'target', or set source_lang and target_lang to what they are called."
+    )
+
+
+def _read_rows(rows: Iterator[tuple[int, list[str]]], path: Path, languages: tuple, columns: tuple[str, ...]) -> Pairs:
+    """Pairs from numbered rows of cells, the first of them naming the columns unless `columns` does."""
+    names = columns or next(rows, (0, []))[1]
+    where = f"The list of columns given for {path}" if columns else f"{path}, line 1: the header"
+    source, target = (names.index(name) for name in choose_columns(names, languages, where))
+    for number, cells in rows:
+        if len(cells) != len(names):
+            raise ValueError(
+                f"{path}, line {number}: {len(cells)} columns where there should be {len(names)} ({', '.join(names)})."
+            )
+        yield cells[source], cells[target]
+
+
+def _read_tsv(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+    # No quoting: in parallel text a quotation mark is a quotation mark.
+    rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), start=1))
+    return _read_rows(rows, path, languages, columns)
+
+
+def _read_csv(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+    reader = csv.reader(_lines(path, keep_ends=True), strict=True)
+    rows = ((reader.line_num, cells) for cells in reader)
+    try:
+        yield from _read_rows(rows, path, languages, columns)
+    except csv.Error as error:
+        raise ValueError(f"{path}, line {reader.line_num}: not valid CSV ({error}).") from error
+
+
+def _read_json_lines(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+    for number, line in enumerate(_lines(path), start=1):
+        where = f"{path}, line {number}"
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{where}: not valid JSON ({error}). Each line holds one object.") from error
+        if not isinstance(row, dict):
+            raise ValueError(f"{where}: {row!r:.40} is not an object such as " + '{"en": "...", "de": "..."}.')
+        yield _pair_of(row, languages, where)
+
+
+def _pair_of(row: dict, languages: tuple[str, str], where: str) -> tuple[str, str]:
+    row = row["translation"] if isinstance(row.get("translation"), dict) else row
+    pair = tuple(row[name] for name in choose_columns(row, languages, where))
+    for side in pair:
+        if not isinstance(side, str | None):
+            raise ValueError(f"{where}: {side!r:.40} is not text.")
+    return tuple(side or "" for side in pair)
+
+
+def _read_parquet(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with tempfile.TemporaryFile() as plain, _open(path) as file:
+        if path.suffix == ".gz":  # Parquet is read from its end, which a gzip stream can't offer
+            shutil.copyfileobj(file, plain)
+        try:
+            table = pq.ParquetFile(plain if path.suffix == ".gz" else path)
+            number = 0
+            for batch in table.iter_batches():
+                for row in batch.to_pylist():
+                    number += 1
+                    yield _pair_of(row, languages, f"{path}, row {number}")
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"{path} is not a whole Parquet file ({error}): copy or download it again.") from error
+
+
+TABLES: dict[str, Callable[[Path, tuple[str, str], tuple[str, ...]], Pairs]] = {
+    ".tsv": _read_tsv,
+    ".csv": _read_csv,
+    ".jsonl": _read_json_lines,
+    ".json": _read_json_lines,
+    ".parquet": _read_parquet,
+}

@@ -1,6 +1,17 @@
 """The keys of a recipe, as dataclasses for `HfArgumentParser`. Nothing heavy is imported: `--help` must be quick."""
 
+import os
+import sys
+from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from transformers.hf_argparser import HfArgumentParser
 
 
 def key(default, help: str):
@@ -73,3 +84,68 @@ class CorpusArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1, or left out.")
+
+
+@dataclass
+class TokenizerArguments:
+    """What vocabulary to learn, and where to put it."""
+
+    output_dir: str = key("tokenizer", "Folder for the tokenizer, as `AutoTokenizer.from_pretrained` reads it.")
+    vocab_size: int = key(37000, "Pieces in the vocabulary, the 256 bytes and four special tokens included.")
+    algorithm: Literal["bpe", "wordpiece", "unigram"] = key("bpe", "How pieces are chosen.")
+    separate: bool = key(
+        False, "Learn two vocabularies: the source's in the folder itself, the target's in its subfolder `target`."
+    )
+    normalization: Literal["nfc", "nfkc", "none"] = key("nfc", "Unicode form of all text.")
+    lowercase: bool = key(False, "Lower-case all text, which can't be undone.")
+    min_frequency: int = key(2, "How often two pieces must meet to be joined (bpe and wordpiece).")
+    max_pairs: int | None = key(None, "Learn from the first so many pairs only.")
+    overwrite: bool = key(False, "Replace a tokenizer that is already there.")
+
+
+class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
+    """Defaults beside each option, the script's docstring as it was written."""
+
+
+def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str] | None = None) -> tuple:
+    """One instance of each dataclass from the command line, the first word of which may be a recipe in YAML.
+
+    The recipe's keys are those of the command line, and the command line wins. A key that nothing reads is refused.
+    """
+    argv = list(sys.argv[1:] if argv is None else argv)
+    parser = HfArgumentParser(types, description=description, formatter_class=_HelpFormatter)
+    if argv and not argv[0].startswith("-"):
+        parser.set_defaults(**_read_recipe(argv.pop(0), {action.dest for action in parser._actions} - {"help"}))
+    return parser.parse_args_into_dataclasses(argv)
+
+
+def _read_recipe(path: str, known: set[str]) -> dict:
+    if not Path(path).is_file():
+        raise ValueError(f"There is no recipe {path!r}. Give the path of a YAML file, or only options (see --help).")
+    try:
+        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+    except yaml.YAMLError as error:
+        raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
+    if not isinstance(recipe, dict):
+        raise ValueError(
+            f"The recipe {path} holds a {type(recipe).__name__}: it must be lines of the form `key: value`."
+        )
+    for name in recipe:
+        if name not in known:
+            close = get_close_matches(str(name), known, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else " See --help for all keys."
+            raise ValueError(f"The recipe {path} has a key {name!r} that nothing reads.{hint}")
+    return recipe
+
+
+@contextmanager
+def errors_as_sentences() -> Iterator[None]:
+    """Ends a script with one sentence where the user can mend what is wrong; `VANILLA_TRACEBACK=1` shows the rest."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        if os.environ.get("VANILLA_TRACEBACK"):
+            raise
+        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,13 +1,17 @@
+import random
+
 import pytest
 
 from vanilla_transformer.scripts import benchmark
 
 
 def test_the_data_benchmark_prints_every_order_and_ours_is_best(tmp_path, capsys):
-    for language, words in [("en", 1), ("de", 2)]:
-        lines = "".join("word " * (1 + n * words % 13) + "\n" for n in range(500))
+    draw = random.Random(0)
+    lengths = [draw.randint(2, 30) for _ in range(2000)]
+    for language in ("en", "de"):
+        lines = "".join("word " * max(1, length + draw.randint(-4, 4)) + "\n" for length in lengths)
         (tmp_path / f"train.{language}").write_text(lines)
-    options = ["--vocab_size", "270", "--max_tokens", "128", "--pairs", "200", "--lengths", "3000"]
+    options = ["--vocab_size", "270", "--max_tokens", "512", "--pairs", "200", "--lengths", "3000"]
     benchmark.main(["data", "--train_files", str(tmp_path / "train"), *options])
     printed = capsys.readouterr().out
     shares = {}

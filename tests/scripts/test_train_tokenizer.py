@@ -27,7 +27,7 @@ def test_a_joint_vocabulary_from_files(files, tmp_path, capsys):
 
 def test_separate_vocabularies(files, tmp_path):
     output = tmp_path / "tokenizer"
-    options = ["--separate", "--vocab_size", "300", "--algorithm", "unigram"]
+    options = ["--separate", "--vocab_size", "300"]
     train_tokenizer.main(["--train_files", files, *options, "--output_dir", str(output)])
     source, target = AutoTokenizer.from_pretrained(output), AutoTokenizer.from_pretrained(output, subfolder="target")
     assert len(source.tokenize("sentence")) < len(source.tokenize("Satz"))
@@ -48,7 +48,7 @@ def test_nothing_is_overwritten_unasked_or_left_half_done(files, tmp_path):
     command = ["--train_files", files, "--vocab_size", "300", "--output_dir", str(output)]
     train_tokenizer.main(command)
     before = (output / "tokenizer.json").read_bytes()
-    with pytest.raises(SystemExit, match="already there.*--overwrite"):
+    with pytest.raises(SystemExit, match=r"already there.*--overwrite"):
         train_tokenizer.main([*command, "--lowercase"])
     assert (output / "tokenizer.json").read_bytes() == before
     train_tokenizer.main([*command, "--lowercase", "--overwrite"])

@@ -24,8 +24,8 @@ IGNORED_LABEL = -100  # the library's mark for label positions without a loss
 class LabelSmoothedCrossEntropy:
     """Cross-entropy against smoothed labels, for `Trainer(compute_loss_func=...)` or a loop of your own.
 
-    With `num_items_in_batch` the loss is the sum over the batch divided by it. So accumulated pieces, and the shares of
-    several processes, add up to the loss of the whole batch.
+    With `num_items_in_batch` the loss is the sum over the batch divided by it. So accumulated pieces, and the shares
+    of several processes, add up to the loss of the whole batch.
 
     Args:
         epsilon: The share taken from the gold token; 0 is plain cross-entropy.

@@ -1,5 +1,6 @@
 """The keys of a recipe, as dataclasses for `HfArgumentParser`. Nothing heavy is imported: `--help` must be quick."""
 
+import json
 import os
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
@@ -87,10 +88,9 @@ class CorpusArguments:
 
 
 @dataclass
-class TokenizerArguments:
-    """What vocabulary to learn, and where to put it."""
+class VocabularyArguments:
+    """What vocabulary to learn."""
 
-    output_dir: str = key("tokenizer", "Folder for the tokenizer, as `AutoTokenizer.from_pretrained` reads it.")
     vocab_size: int = key(37000, "Pieces in the vocabulary, the 256 bytes and four special tokens included.")
     algorithm: Literal["bpe", "wordpiece", "unigram"] = key("bpe", "How pieces are chosen.")
     separate: bool = key(
@@ -99,8 +99,33 @@ class TokenizerArguments:
     normalization: Literal["nfc", "nfkc", "none"] = key("nfc", "Unicode form of all text.")
     lowercase: bool = key(False, "Lower-case all text, which can't be undone.")
     min_frequency: int = key(2, "How often two pieces must meet to be joined (bpe and wordpiece).")
-    max_pairs: int | None = key(None, "Learn from the first so many pairs only.")
+    vocabulary_pairs: int | None = key(None, "Learn from about the first so many pairs only (whole thousands).")
+
+
+@dataclass
+class TokenizerArguments(VocabularyArguments):
+    """What vocabulary to learn, and where to put it."""
+
+    output_dir: str = key("tokenizer", "Folder for the tokenizer, as `AutoTokenizer.from_pretrained` reads it.")
     overwrite: bool = key(False, "Replace a tokenizer that is already there.")
+
+
+@dataclass
+class ModelArguments:
+    """Which model to train, and on whose pieces."""
+
+    preset: str = key("base", "A model of the paper by name: base, big, a row of Table 3 such as C-N4, or tiny.")
+    model_config: dict | str | None = key(
+        None, 'Fields of the configuration to set on top of the preset, for example {"dropout": 0.3}.'
+    )
+    model_name_or_path: str | None = key(None, "A trained model to go on from, in place of a preset.")
+    tokenizer: str | None = key(
+        None, "A tokenizer that is there already (folder or Hub); by default one is learned from the training text."
+    )
+
+    def __post_init__(self):
+        if isinstance(self.model_config, str):
+            self.model_config = json.loads(self.model_config)
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):

@@ -86,6 +86,8 @@ def tokenize(
     dataset: Dataset | IterableDataset,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    keep_text: bool = False,
     num_proc: int | None = None,
 ) -> Dataset | IterableDataset:
     """Turns `source` and `target` into `input_ids` and `labels`, both ending in `</s>` and neither cut.
@@ -96,21 +98,19 @@ def tokenize(
         dataset: Pairs of text.
         tokenizer: The joint tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
+        keep_text: Whether the text stays beside its tokens.
         num_proc: Processes to use.
     """
-    options = {"fn_kwargs": {"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer}}
+    options = {
+        "batched": True,
+        "fn_kwargs": {"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer},
+        "remove_columns": [] if keep_text else ["source", "target"],
+        "features": Features({**TEXT, **TOKENS}) if keep_text else TOKENS,
+    }
     if isinstance(dataset, IterableDataset):
-        return dataset.map(_encode, batched=True, remove_columns=["source", "target"], features=TOKENS, **options)
-    return dataset.map(
-        _encode,
-        batched=True,
-        remove_columns=dataset.column_names,
-        features=TOKENS,
-        num_proc=num_proc,
-        desc="Tokenising",
-        new_fingerprint=_fingerprint(dataset, tokenizer, target_tokenizer or tokenizer),
-        **options,
-    )
+        return dataset.map(_encode, **options)
+    fingerprint = _fingerprint(dataset, keep_text, tokenizer, target_tokenizer or tokenizer)
+    return dataset.map(_encode, num_proc=num_proc, desc="Tokenising", new_fingerprint=fingerprint, **options)
 
 
 def _encode(batch: dict[str, list[str]], tokenizer, target_tokenizer) -> dict[str, list[list[int]]]:
@@ -121,9 +121,9 @@ def _encode(batch: dict[str, list[str]], tokenizer, target_tokenizer) -> dict[st
     }
 
 
-def _fingerprint(dataset: Dataset, *tokenizers: PreTrainedTokenizerBase) -> str:
+def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedTokenizerBase) -> str:
     """A tokenizer changes in memory when it is used, so `datasets` would not know it again; its file does not."""
-    digest = hashlib.sha256(dataset._fingerprint.encode())
+    digest = hashlib.sha256(f"{dataset._fingerprint} {keep_text}".encode())
     for tokenizer in tokenizers:
         digest.update(tokenizer.backend_tokenizer.to_str().encode())
     return digest.hexdigest()[:16]

@@ -1,0 +1,53 @@
+"""Learning vocabularies from a corpus: one for both languages, or one for each."""
+
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+
+from datasets import Dataset, IterableDataset
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.training.arguments import VocabularyArguments
+
+
+TARGET = "target"  # the subfolder in which a separate target tokenizer is kept
+
+
+def learn_vocabularies(text: Dataset | IterableDataset, options: VocabularyArguments, folder: str | Path) -> list[int]:
+    """Learns from the columns `source` and `target`, saves below `folder` and returns the sizes.
+
+    Separate vocabularies are the source's in the folder itself and the target's in its subfolder `target`.
+    """
+    folder = Path(folder)
+    if not options.separate:
+        return [_learn(_texts(text, ["source", "target"], options.vocabulary_pairs), options, folder)]
+    sides = [("source", folder), ("target", folder / TARGET)]
+    return [_learn(_texts(text, [side], options.vocabulary_pairs), options, place) for side, place in sides]
+
+
+def load_tokenizers(path: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """The joint or source tokenizer, and the target's where there is a separate one."""
+    has_target = (Path(path) / TARGET / "tokenizer.json").is_file()
+    target = AutoTokenizer.from_pretrained(path, subfolder=TARGET) if has_target else None
+    return AutoTokenizer.from_pretrained(path), target
+
+
+def _learn(sentences: Iterator[str], options: VocabularyArguments, folder: Path) -> int:
+    tokenizer = train_tokenizer(
+        sentences,
+        vocab_size=options.vocab_size,
+        algorithm=options.algorithm,
+        normalization=options.normalization,
+        lowercase=options.lowercase,
+        min_frequency=options.min_frequency,
+    )
+    tokenizer.save_pretrained(folder)
+    return len(tokenizer)
+
+
+def _texts(dataset: Dataset | IterableDataset, columns: list[str], pairs: int | None) -> Iterator[str]:
+    """The sentences of some columns, a thousand pairs in memory at a time."""
+    for batch in islice(dataset.iter(batch_size=1000), None if pairs is None else -(-pairs // 1000)):
+        for column in columns:
+            yield from batch[column]

@@ -15,6 +15,7 @@ kept                40,000
 ```"""
 
 import hashlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -125,7 +126,9 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
     """A tokenizer changes in memory when it is used, so `datasets` would not know it again; its file does not."""
     digest = hashlib.sha256(f"{dataset._fingerprint} {keep_text}".encode())
     for tokenizer in tokenizers:
-        digest.update(tokenizer.backend_tokenizer.to_str().encode())
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        content.pop("padding"), content.pop("truncation")  # left there by the last call
+        digest.update(json.dumps(content).encode())
     return digest.hexdigest()[:16]
 
 

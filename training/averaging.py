@@ -1,0 +1,77 @@
+"""The mean of checkpoints (section 6.1: the last 5 of the base model, the last 20 of the big one)."""
+
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+
+
+State = dict[str, torch.Tensor]
+WEIGHTS = "model.safetensors"
+# Written into a checkpoint when everything else is: without it, it is half a checkpoint.
+COMPLETE = "complete"
+
+
+def average(states: Iterable[State]) -> State:
+    """The mean of each tensor over states that have the same names and shapes. One state is held at a time."""
+    total: State = {}
+    count = 0
+    for count, state in enumerate(states, start=1):
+        if count == 1:
+            total = {name: tensor.to(torch.float64) for name, tensor in state.items()}
+            types = {name: tensor.dtype for name, tensor in state.items()}
+            continue
+        _require_same_tensors(total, state, count)
+        for name, tensor in state.items():
+            total[name] += tensor
+    if not count:
+        raise ValueError("There is nothing to average: give at least one checkpoint.")
+    return {name: (tensor / count).to(types[name]) for name, tensor in total.items()}
+
+
+def checkpoints(folder: str | Path) -> list[Path]:
+    """The whole checkpoints of a run, oldest first. One that was being written when the run died is not among them."""
+    numbered = [(re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in Path(folder).glob("checkpoint-*")]
+    found = sorted((int(match[1]), path) for match, path in numbered if match and (path / COMPLETE).is_file())
+    return [path for _, path in found]
+
+
+def load_states(paths: Iterable[str | Path]) -> Iterable[State]:
+    """The weights of checkpoints, one after another; those of another architecture are refused."""
+    first = None
+    for path in map(Path, paths):
+        if not (path / WEIGHTS).is_file():
+            raise ValueError(f"{path} has no {WEIGHTS}: it is not a checkpoint, or not a whole one.")
+        config = _architecture(path)
+        if first is None:
+            first = config, path
+        for name in sorted(config.keys() | first[0].keys()):
+            if config.get(name) != first[0].get(name):
+                raise ValueError(
+                    f"{path} has {name}={config.get(name)!r} but {first[1]} has {name}={first[0].get(name)!r}: only "
+                    "checkpoints of one model can be averaged."
+                )
+        yield load_file(path / WEIGHTS)
+
+
+def _architecture(path: Path) -> dict:
+    """The config without what says nothing of the weights."""
+    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    return {
+        name: value for name, value in config.items() if name not in ("transformers_version", "dtype", "use_cache")
+    }
+
+
+def _require_same_tensors(total: State, state: State, number: int) -> None:
+    for name in sorted(total.keys() ^ state.keys()):
+        where = "only the first state" if name in total else f"not the first but state {number}"
+        raise ValueError(f"{name} is in {where}: only checkpoints of one model can be averaged.")
+    for name, tensor in state.items():
+        if tensor.shape != total[name].shape:
+            raise ValueError(
+                f"{name} is {list(tensor.shape)} in state {number} but {list(total[name].shape)} in the first: only "
+                "checkpoints of one model can be averaged."
+            )

@@ -1,0 +1,54 @@
+"""Quality while training: exact loss per token, and BLEU by beam search."""
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from datasets import Dataset
+from sacrebleu.metrics import BLEU
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
+
+
+def batches_by_length(dataset: Dataset, max_tokens: int, rank: int = 0, world_size: int = 1) -> Iterator[list[int]]:
+    """This process's share of all token batches; every pair is in one of them, however long."""
+    source, target = column_lengths(dataset, "input_ids"), column_lengths(dataset, "labels")
+    limit = max(max_tokens, int(source.max()), int(target.max()))
+    for number, batch in enumerate(TokenBatchSampler(source, target, max_tokens=limit)):
+        if number % world_size == rank:
+            yield batch
+
+
+@torch.no_grad()
+def sum_of_losses(model: PreTrainedModel, batches, device: torch.device) -> torch.Tensor:
+    """[the sum of -log p over all target tokens, their number], for a mean that no batching can bend."""
+    total = torch.zeros(2, dtype=torch.float64)
+    for batch in batches:
+        count = (batch["labels"] != -100).sum().item()
+        mean = model(**{name: tensor.to(device) for name, tensor in batch.items()}).loss
+        total += torch.tensor([mean.item() * count, count], dtype=torch.float64)
+    return total.to(device)
+
+
+def perplexity(loss: float) -> float:
+    return math.exp(min(loss, 100.0))
+
+
+@torch.no_grad()
+def translate_ids(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[list[int]], **generation
+) -> list[list[int]]:
+    """One translation for each source of ids, at most 50 tokens longer than the longest of them (section 6.1)."""
+    batch = tokenizer.pad({"input_ids": list(sources)}, return_tensors="pt").to(model.device)
+    longest = batch["input_ids"].shape[1]
+    options = {"num_beams": 4, "length_penalty": 0.6, "max_new_tokens": longest + 50, **generation}
+    output = model.generate(**batch, use_cache=True, **options)
+    return output.tolist()
+
+
+def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
+    """sacreBLEU's score and signature."""
+    metric = BLEU()
+    score = metric.corpus_score(list(hypotheses), [list(references)]).score
+    return score, str(metric.get_signature())

@@ -1,0 +1,309 @@
+"""`TranslationTrainer`: the library's `Seq2SeqTrainer` plus what translation the paper's way needs and it lacks."""
+
+import json
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate.utils import gather_object
+from datasets import Dataset
+from torch.utils.data import DataLoader
+from transformers import (
+    DataCollatorForSeq2Seq,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+    TrainerCallback,
+)
+from transformers.trainer_utils import SchedulerType, rotate_checkpoints
+from transformers.utils import logging
+
+from vanilla_transformer.tokenization_vanilla_transformer import with_bpe_dropout
+from vanilla_transformer.training.arguments import key
+from vanilla_transformer.training.averaging import COMPLETE, checkpoints
+from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
+from vanilla_transformer.training.collator import RetokenizingCollator
+from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy, Smoothing
+from vanilla_transformer.training.metrics import batches_by_length, bleu, perplexity, sum_of_losses, translate_ids
+from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
+
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass
+class TranslationTrainingArguments(Seq2SeqTrainingArguments):
+    """The library's training arguments with the paper's values as defaults (sections 5.1 to 5.4), and a few more."""
+
+    max_steps: int = key(100_000, "Updates to train for; -1 to count num_train_epochs instead.")
+    warmup_steps: float = key(4000, "Updates over which the learning rate rises.")
+    lr_scheduler_type: SchedulerType | str = key("inverse_sqrt", "How the learning rate goes on after the warm-up.")
+    adam_beta2: float = key(0.98, "Adam's second beta.")
+    adam_epsilon: float = key(1e-9, "Adam's epsilon.")
+    max_grad_norm: float = key(0.0, "Largest norm of a gradient; 0, as in the paper, for no limit.")
+    logging_steps: float = key(50, "Log every so many updates.")
+    logging_nan_inf_filter: bool = key(False, "Whether to hide a loss that is not a number; here it ends the run.")
+    ddp_find_unused_parameters: bool | None = key(False, "Whether DDP looks for parameters without a gradient.")
+
+    max_tokens: int = key(25_000, "Most source and most target tokens in a batch of one process, padding included.")
+    rate_factor: float | None = key(
+        1.0,
+        "Multiplies the paper's peak rate, (d_model * warmup_steps)^-0.5, which then takes the place of learning_rate. "
+        "null: learning_rate as it is given.",
+    )
+    smoothing: Smoothing = key(
+        "others", "Who shares the smoothed probability: others (the authors'), all, no_padding."
+    )
+    bpe_dropout: float = key(0.0, "Share of merges to skip when training text is cut (BPE only); 0.1 is usual.")
+    prefix_replace: float = key(0.0, "Share of the decoder's input tokens to replace by random ones.")
+    prefix_drop: float = key(0.0, "Share of the decoder's input tokens to replace by <unk>.")
+    eval_bleu: bool = key(True, "Whether evaluation translates the validation set by beam search for its BLEU.")
+    eval_beams: int = key(4, "Beam of that search.")
+    early_stopping: int | None = key(None, "Stop after so many evaluations without a better BLEU.")
+
+
+class TranslationTrainer(Seq2SeqTrainer):
+    """Trains translation models with token batches, the paper's schedule and loss, and BLEU on the way.
+
+    The data sets have the columns `input_ids` and `labels`; `eval_dataset` also `source` and `target`, its text, where
+    BLEU is wanted, and `train_dataset` where BPE-dropout is.
+
+    Args:
+        model: The model.
+        args: The arguments.
+        train_dataset: Tokenised pairs to train on.
+        eval_dataset: Tokenised pairs to validate on.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target's, for separate vocabularies.
+        callbacks: More callbacks.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        args: TranslationTrainingArguments,
+        *,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        train_dataset: Dataset | None = None,
+        eval_dataset: Dataset | None = None,
+        callbacks: Sequence[TrainerCallback] = (),
+    ):
+        self.target_tokenizer = target_tokenizer or tokenizer
+        _require_vocabulary(model, tokenizer, self.target_tokenizer)
+        if args.rate_factor is not None and args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
+            args.learning_rate = args.rate_factor * peak_rate(model.config.d_model, int(args.warmup_steps))
+        # The library turns the cache off for training and would save that: a saved model must decode with it.
+        self._use_cache = model.config.use_cache
+        epsilon = getattr(model.config, "label_smoothing", 0.0)
+        super().__init__(
+            model=model,
+            args=args,
+            train_dataset=train_dataset,
+            eval_dataset=eval_dataset,
+            processing_class=tokenizer,
+            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+            compute_loss_func=LabelSmoothedCrossEntropy(epsilon, args.smoothing, tokenizer.pad_token_id),
+            callbacks=[SetEpoch(self), StopAtNan(), *callbacks],
+        )
+
+    # --- token batches ---
+
+    def get_train_dataloader(self) -> DataLoader:
+        dataset, args = self.train_dataset, self.args
+        # The sampler stays the same over the run: its epochs follow from the seed.
+        self.sampler = TokenBatchSampler(
+            column_lengths(dataset, "input_ids"),
+            column_lengths(dataset, "labels"),
+            max_tokens=args.max_tokens,
+            batches_multiple_of=args.world_size,
+            seed=args.data_seed if args.data_seed is not None else args.seed,
+        )
+        logger.info(f"Token batches: {self.sampler.padding()}")
+        loader = DataLoader(
+            dataset,
+            batch_sampler=self.sampler,
+            collate_fn=self.training_collator(),
+            num_workers=args.dataloader_num_workers,
+            pin_memory=args.dataloader_pin_memory,
+        )
+        return self.accelerator.prepare(loader)
+
+    def training_collator(self) -> Callable[[list[dict]], Any]:
+        """Pads; with BPE-dropout cuts the text anew, with noise spoils the decoder's prefix."""
+        args, tokenizer = self.args, self.processing_class
+        collator: Any = TokenColumns(self.data_collator)
+        if args.bpe_dropout:
+            noisy = [with_bpe_dropout(each, args.bpe_dropout) for each in (tokenizer, self.target_tokenizer)]
+            collator = RetokenizingCollator(self.data_collator, *noisy)
+        if args.prefix_replace or args.prefix_drop:
+            start = self.model.config.decoder_start_token_id
+            noise = PrefixNoise.for_tokenizer(
+                self.target_tokenizer, start, replace=args.prefix_replace, drop=args.prefix_drop
+            )
+            collator = self.noisy_collator = NoisyPrefixCollator(collator, noise, seed=args.seed)
+        return collator
+
+    # --- the paper's schedule ---
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
+        if self.lr_scheduler is None and self.args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
+            warmup = self.args.get_warmup_steps(num_training_steps)
+            self.lr_scheduler = inverse_sqrt_schedule(optimizer or self.optimizer, warmup)
+            self._created_lr_scheduler = True
+        return super().create_scheduler(num_training_steps, optimizer)
+
+    # --- evaluation ---
+
+    def evaluate(self, eval_dataset: Dataset | None = None, ignore_keys=None, metric_key_prefix: str = "eval", **_):
+        """Loss per token, perplexity and BLEU, each exact however the data are batched or dealt out."""
+        dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        start = time.perf_counter()
+        training = self.model.training
+        self.model.eval()
+        loss, tokens = self.accelerator.reduce(self._sum_of_losses(dataset)).tolist()
+        metrics = {"loss": loss / tokens, "perplexity": perplexity(loss / tokens)}
+        if self.args.eval_bleu and "target" in dataset.column_names:
+            metrics["bleu"], _ = bleu(self.translate(dataset), dataset["target"])
+        metrics["seconds"] = round(time.perf_counter() - start, 1)
+        self.model.train(training)
+
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _sum_of_losses(self, dataset: Dataset) -> torch.Tensor:
+        tokens = dataset.select_columns(["input_ids", "labels"])
+        shares = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
+        batches = (self.data_collator([tokens[index] for index in share]) for share in shares)
+        return sum_of_losses(self.model, batches, self.args.device)
+
+    def translate(self, dataset: Dataset, **generation) -> list[str]:
+        """Translations of a tokenised data set, in its order, the work shared by all processes."""
+        options = {"num_beams": self.args.eval_beams, **generation}
+        tokens = dataset.select_columns(["input_ids", "labels"])
+        share = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
+        found: list[tuple[int, list[int]]] = []
+        for indices in share:
+            sources = [tokens[index]["input_ids"] for index in indices]
+            ids = translate_ids(self.accelerator.unwrap_model(self.model), self.processing_class, sources, **options)
+            found += zip(indices, ids, strict=True)
+        ordered = [ids for _, ids in sorted(gather_object(found))]
+        return self.target_tokenizer.batch_decode(ordered, skip_special_tokens=True)
+
+    # --- checkpoints ---
+
+    def _save_checkpoint(self, model, trial) -> None:
+        """Marks a checkpoint as whole once every process has written its part; only then may older ones go."""
+        if not self._loss_is_finite():
+            raise _not_a_number(self.state.global_step, self.args.output_dir)
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            super()._save_checkpoint(model, trial)
+        finally:
+            self.args.save_total_limit = limit
+        self.accelerator.wait_for_everyone()
+        if self.args.should_save:
+            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            (folder / COMPLETE).touch()
+            rotate_checkpoints(self.args.output_dir, limit, self.state.best_model_checkpoint)
+        self.accelerator.wait_for_everyone()
+
+    def _loss_is_finite(self) -> bool:
+        return bool(torch.isfinite(self._tr_loss).all())
+
+    def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
+        config = self.model.config
+        in_training, config.use_cache = config.use_cache, self._use_cache
+        try:
+            super()._save(output_dir, state_dict)
+        finally:
+            config.use_cache = in_training
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
+        """Trains; `True` or `"last"` goes on from the newest whole checkpoint of the output folder."""
+        if resume_from_checkpoint in (True, "last", "true", "True"):
+            whole = checkpoints(self.args.output_dir)
+            if not whole:
+                raise ValueError(f"{self.args.output_dir} has no whole checkpoint to go on from: leave out resuming.")
+            resume_from_checkpoint = str(whole[-1])
+        if resume_from_checkpoint:
+            _require_same_architecture(self.model, Path(resume_from_checkpoint))
+        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+
+class TokenColumns:
+    """Hands a collator the columns it can pad, where the data set has its text beside them."""
+
+    def __init__(self, collator: Callable[[list[dict]], Any]):
+        self.collator = collator
+
+    def __call__(self, examples: list[dict[str, Any]]) -> Any:
+        return self.collator([{name: example[name] for name in ("input_ids", "labels")} for example in examples])
+
+
+class SetEpoch(TrainerCallback):
+    """Tells the sampler its epoch before batches are skipped: after a resume, `Trainer` tells it too late."""
+
+    def __init__(self, trainer: TranslationTrainer):
+        self.trainer = trainer
+
+    def on_epoch_begin(self, args, state, control, **kwargs):
+        epoch = int(state.epoch or 0)
+        self.trainer.sampler.set_epoch(epoch)
+        if hasattr(self.trainer, "noisy_collator"):
+            self.trainer.noisy_collator.set_epoch(epoch)
+
+
+class StopAtNan(TrainerCallback):
+    """Ends a run whose loss is not a number any more: everything after it is lost, and nothing after it is saved."""
+
+    def on_log(self, args, state, control, logs=None, **kwargs):
+        loss = (logs or {}).get("loss")
+        if loss is not None and loss not in (float("inf"), float("-inf")) and loss == loss:
+            return
+        if loss is not None:
+            raise _not_a_number(state.global_step, args.output_dir)
+
+
+def _not_a_number(step: int, output_dir: str) -> ValueError:
+    whole = checkpoints(output_dir)
+    last = f"The last good checkpoint is {whole[-1]}." if whole else "There was no checkpoint yet."
+    return ValueError(
+        f"The loss stopped being a number before step {step}. {last} A lower rate_factor (or learning_rate), more "
+        "warmup_steps or a max_grad_norm of 1 usually help."
+    )
+
+
+def _require_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    sizes = [("vocab_size", model.config.vocab_size, tokenizer)]
+    sizes.append(
+        ("output_vocab_size", getattr(model.config, "output_vocab_size", model.config.vocab_size), target_tokenizer)
+    )
+    for name, size, each in sizes:
+        if len(each) > size:
+            raise ValueError(
+                f"The tokenizer has {len(each):,} pieces but the model's {name} is {size:,}: they do not belong "
+                "together. Use the model's own tokenizer, or resize_token_embeddings."
+            )
+
+
+def _require_same_architecture(model: PreTrainedModel, checkpoint: Path) -> None:
+    path = checkpoint / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{checkpoint} is not a checkpoint: it has no config.json.")
+    saved, ours = json.loads(path.read_text(encoding="utf-8")), json.loads(model.config.to_json_string(use_diff=False))
+    for name in ("model_type", *type(model.config).__annotations__):
+        if name in saved and name != "use_cache" and saved[name] != ours.get(name):
+            raise ValueError(
+                f"{checkpoint} was trained with {name}={saved[name]!r}, but this run has {ours.get(name)!r}: resume with "
+                "the recipe it was started with, or start a new output_dir."
+            )

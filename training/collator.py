@@ -31,3 +31,13 @@ class RetokenizingCollator:
         labels = self.target_tokenizer(text_target=[example["target"] for example in examples])["input_ids"]
         pairs = zip(sources, labels, strict=True)
         return self.collator([{"input_ids": source, "labels": target} for source, target in pairs])
+
+
+class TokenColumns:
+    """Hands a collator the columns it can pad, where the data set has its text beside them."""
+
+    def __init__(self, collator: Callable[[list[dict]], Any]):
+        self.collator = collator
+
+    def __call__(self, examples: list[dict[str, Any]]) -> Any:
+        return self.collator([{name: example[name] for name in ("input_ids", "labels")} for example in examples])

@@ -13,12 +13,15 @@ from datasets import Dataset
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
+    EarlyStoppingCallback,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    ProgressCallback,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
 )
+from transformers.integrations import is_tensorboard_available
 from transformers.trainer_utils import SchedulerType, rotate_checkpoints
 from transformers.utils import logging
 
@@ -26,11 +29,20 @@ from vanilla_transformer.tokenization_vanilla_transformer import with_bpe_dropou
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.averaging import COMPLETE, checkpoints
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
-from vanilla_transformer.training.collator import RetokenizingCollator
+from vanilla_transformer.training.callbacks import (
+    MetricsFile,
+    SetEpoch,
+    StopAtNan,
+    StopGently,
+    TokensPerSecond,
+    not_a_number,
+)
+from vanilla_transformer.training.collator import RetokenizingCollator, TokenColumns
 from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy, Smoothing
 from vanilla_transformer.training.metrics import batches_by_length, bleu, perplexity, sum_of_losses, translate_ids
 from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
+from vanilla_transformer.training.vocabulary import TARGET
 
 
 logger = logging.get_logger(__name__)
@@ -48,12 +60,13 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     max_grad_norm: float = key(0.0, "Largest norm of a gradient; 0, as in the paper, for no limit.")
     logging_steps: float = key(50, "Log every so many updates.")
     logging_nan_inf_filter: bool = key(False, "Whether to hide a loss that is not a number; here it ends the run.")
+    report_to: None | str | list[str] = key("tensorboard", "Where to log besides metrics.jsonl; none for nowhere.")
     ddp_find_unused_parameters: bool | None = key(False, "Whether DDP looks for parameters without a gradient.")
 
     max_tokens: int = key(25_000, "Most source and most target tokens in a batch of one process, padding included.")
     rate_factor: float | None = key(
         1.0,
-        "Multiplies the paper's peak rate, (d_model * warmup_steps)^-0.5, which then takes the place of learning_rate. "
+        "Multiplies the paper's peak rate, (d_model * warmup_steps)^-0.5, which takes the place of learning_rate. "
         "null: learning_rate as it is given.",
     )
     smoothing: Smoothing = key(
@@ -65,6 +78,14 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     eval_bleu: bool = key(True, "Whether evaluation translates the validation set by beam search for its BLEU.")
     eval_beams: int = key(4, "Beam of that search.")
     early_stopping: int | None = key(None, "Stop after so many evaluations without a better BLEU.")
+    average_checkpoints: int = key(5, "The final model is the mean of the last so many checkpoints; 0: the last.")
+
+    def __post_init__(self):
+        if self.report_to in ("tensorboard", ["tensorboard"]) and not is_tensorboard_available():
+            self.report_to = "none"
+        super().__post_init__()
+        # The progress bar shows the speed in tokens. (As a default, this word can't pass the library's parser.)
+        self.include_num_input_tokens_seen = "non_padding"
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -98,6 +119,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         _require_vocabulary(model, tokenizer, self.target_tokenizer)
         if args.rate_factor is not None and args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
             args.learning_rate = args.rate_factor * peak_rate(model.config.d_model, int(args.warmup_steps))
+        self.stop_gently = StopGently()
         # The library turns the cache off for training and would save that: a saved model must decode with it.
         self._use_cache = model.config.use_cache
         epsilon = getattr(model.config, "label_smoothing", 0.0)
@@ -109,8 +131,13 @@ class TranslationTrainer(Seq2SeqTrainer):
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
             compute_loss_func=LabelSmoothedCrossEntropy(epsilon, args.smoothing, tokenizer.pad_token_id),
-            callbacks=[SetEpoch(self), StopAtNan(), *callbacks],
+            callbacks=[SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir), *callbacks],
         )
+        if self.pop_callback(ProgressCallback) is not None:
+            self.add_callback(TokensPerSecond())
+        if args.early_stopping:
+            args.metric_for_best_model, args.greater_is_better = "bleu", True
+            self.add_callback(EarlyStoppingCallback(args.early_stopping))
 
     # --- token batches ---
 
@@ -197,12 +224,35 @@ class TranslationTrainer(Seq2SeqTrainer):
         ordered = [ids for _, ids in sorted(gather_object(found))]
         return self.target_tokenizer.batch_decode(ordered, skip_special_tokens=True)
 
+    def score(self, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
+        """Loss, perplexity and sacreBLEU with its signature; the translations are written beside."""
+        self.model.eval()
+        loss, tokens = self.accelerator.reduce(self._sum_of_losses(dataset)).tolist()
+        translations = self.translate(dataset)
+        score, signature = bleu(translations, dataset["target"])
+        if self.args.should_save:
+            hypotheses.write_text("".join(f"{' '.join(line.split())}\n" for line in translations), encoding="utf-8")
+        loss /= tokens
+        return {"loss": loss, "perplexity": perplexity(loss), "bleu": score, "signature": signature}
+
     # --- checkpoints ---
+
+    @property
+    def stopped_by_hand(self) -> bool:
+        return self.stop_gently.asked
+
+    def save_final(self, folder: Path) -> None:
+        """The model with its tokenizers, as `from_pretrained` reads them; none of what only training needs."""
+        self.model.config.use_cache = self._use_cache
+        self.model.save_pretrained(folder)
+        self.processing_class.save_pretrained(folder)
+        if self.target_tokenizer is not self.processing_class:
+            self.target_tokenizer.save_pretrained(folder / TARGET)
 
     def _save_checkpoint(self, model, trial) -> None:
         """Marks a checkpoint as whole once every process has written its part; only then may older ones go."""
         if not self._loss_is_finite():
-            raise _not_a_number(self.state.global_step, self.args.output_dir)
+            raise not_a_number(self.state.global_step, self.args.output_dir)
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
@@ -238,57 +288,15 @@ class TranslationTrainer(Seq2SeqTrainer):
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
 
-class TokenColumns:
-    """Hands a collator the columns it can pad, where the data set has its text beside them."""
-
-    def __init__(self, collator: Callable[[list[dict]], Any]):
-        self.collator = collator
-
-    def __call__(self, examples: list[dict[str, Any]]) -> Any:
-        return self.collator([{name: example[name] for name in ("input_ids", "labels")} for example in examples])
-
-
-class SetEpoch(TrainerCallback):
-    """Tells the sampler its epoch before batches are skipped: after a resume, `Trainer` tells it too late."""
-
-    def __init__(self, trainer: TranslationTrainer):
-        self.trainer = trainer
-
-    def on_epoch_begin(self, args, state, control, **kwargs):
-        epoch = int(state.epoch or 0)
-        self.trainer.sampler.set_epoch(epoch)
-        if hasattr(self.trainer, "noisy_collator"):
-            self.trainer.noisy_collator.set_epoch(epoch)
-
-
-class StopAtNan(TrainerCallback):
-    """Ends a run whose loss is not a number any more: everything after it is lost, and nothing after it is saved."""
-
-    def on_log(self, args, state, control, logs=None, **kwargs):
-        loss = (logs or {}).get("loss")
-        if loss is not None and loss not in (float("inf"), float("-inf")) and loss == loss:
-            return
-        if loss is not None:
-            raise _not_a_number(state.global_step, args.output_dir)
-
-
-def _not_a_number(step: int, output_dir: str) -> ValueError:
-    whole = checkpoints(output_dir)
-    last = f"The last good checkpoint is {whole[-1]}." if whole else "There was no checkpoint yet."
-    return ValueError(
-        f"The loss stopped being a number before step {step}. {last} A lower rate_factor (or learning_rate), more "
-        "warmup_steps or a max_grad_norm of 1 usually help."
-    )
-
-
 def _require_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    sizes = [("vocab_size", model.config.vocab_size, tokenizer)]
-    sizes.append(
-        ("output_vocab_size", getattr(model.config, "output_vocab_size", model.config.vocab_size), target_tokenizer)
-    )
-    for name, size, each in sizes:
+    config = model.config
+    output_size = getattr(config, "output_vocab_size", config.vocab_size)
+    for name, size, each in [
+        ("vocab_size", config.vocab_size, tokenizer),
+        ("output_vocab_size", output_size, target_tokenizer),
+    ]:
         if len(each) > size:
             raise ValueError(
                 f"The tokenizer has {len(each):,} pieces but the model's {name} is {size:,}: they do not belong "
@@ -304,6 +312,6 @@ def _require_same_architecture(model: PreTrainedModel, checkpoint: Path) -> None
     for name in ("model_type", *type(model.config).__annotations__):
         if name in saved and name != "use_cache" and saved[name] != ours.get(name):
             raise ValueError(
-                f"{checkpoint} was trained with {name}={saved[name]!r}, but this run has {ours.get(name)!r}: resume with "
-                "the recipe it was started with, or start a new output_dir."
+                f"{checkpoint} was trained with {name}={saved[name]!r}, but this run has {ours.get(name)!r}: resume "
+                "with the recipe it was started with, or start a new output_dir."
             )

@@ -1,0 +1,241 @@
+"""The trainer and the plain loop: they learn, they agree, and they go on where they were killed."""
+
+import json
+import random
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    DataCollatorForSeq2Seq,
+    Seq2SeqTrainer,
+    Seq2SeqTrainingArguments,
+)
+
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training import train_accelerate
+from vanilla_transformer.training.trainer import TranslationTrainer, TranslationTrainingArguments
+
+
+def write_reversals(folder, number: int = 400, seed: int = 0) -> str:
+    """A task whose answer is the source backwards, as a corpus of files."""
+    draw = random.Random(seed)
+    sources = [[draw.choice("abcdefgh") for _ in range(draw.randint(2, 7))] for _ in range(number)]
+    (folder / f"pairs{seed}.en").write_text("".join(" ".join(words) + "\n" for words in sources))
+    (folder / f"pairs{seed}.de").write_text("".join(" ".join(reversed(words)) + "\n" for words in sources))
+    return str(folder / f"pairs{seed}")
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """A recipe for a run of a few seconds; keywords override its keys."""
+
+    def write(**keys) -> list[str]:
+        config = {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "d_model": 32,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+        }
+        content = {
+            "train_files": [write_reversals(tmp_path)],
+            "validation_files": [write_reversals(tmp_path, 20, seed=1)],
+            "vocab_size": 300,
+            "preset": "tiny",
+            "model_config": {**config, "dropout": 0.0, **keys.pop("model_config", {})},
+            "output_dir": str(tmp_path / "run"),
+            "max_tokens": 128,
+            "max_steps": 12,
+            "warmup_steps": 6,
+            "logging_steps": 1,
+            "save_steps": 4,
+            "eval_steps": 6,
+            "eval_strategy": "steps",
+            "use_cpu": True,
+            **keys,
+        }
+        path = tmp_path / "recipe.yaml"
+        path.write_text(json.dumps(content))  # JSON is YAML
+        return [str(path)]
+
+    return write
+
+
+def losses(folder) -> list[float]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def final_weights(folder) -> dict[str, torch.Tensor]:
+    """All but the biases of the keys: adding one vector to every key changes no attention weight, so their gradient is
+    rounding noise, which Adam blows up to full steps."""
+    state = AutoModelForSeq2SeqLM.from_pretrained(folder / "model").state_dict()
+    return {name: tensor for name, tensor in state.items() if not name.endswith("k_proj.bias")}
+
+
+def test_a_run_leaves_everything_behind(recipe, tmp_path, capsys):
+    train_script.main(recipe())
+    run = tmp_path / "run"
+    names = {path.name for path in run.iterdir()}
+    assert {
+        "recipe.yaml",
+        "run.json",
+        "metrics.jsonl",
+        "learning_curve.png",
+        "results.json",
+        "tokenizer",
+        "model",
+    } <= names
+    assert "validation.hypotheses.txt" in names
+    assert [line for line in (run / "metrics.jsonl").read_text().splitlines() if "eval_bleu" in line]
+    assert len(losses(run)) == 12
+    description = json.loads((run / "run.json").read_text())
+    assert description["pairs"] == {"train": 400, "validation": 20}
+    assert description["seed"] == 42
+    assert "sacrebleu" in description["versions"]
+    results = json.loads((run / "results.json").read_text())
+    assert results["averaged"] == ["checkpoint-4", "checkpoint-8", "checkpoint-12"]
+    assert results["validation"]["signature"].startswith("nrefs:1")
+    model, tokenizer = (
+        AutoModelForSeq2SeqLM.from_pretrained(run / "model"),
+        AutoTokenizer.from_pretrained(run / "model"),
+    )
+    assert model.config.use_cache, "training turns the cache off; a saved model must have it on"
+    output = model.generate(**tokenizer("a b c", return_tensors="pt"), max_new_tokens=5)
+    assert isinstance(tokenizer.decode(output[0], skip_special_tokens=True), str)
+    assert "model in" in capsys.readouterr().out
+
+
+def test_a_run_repeats_itself_from_the_recipe_it_wrote(recipe, tmp_path):
+    train_script.main(recipe())
+    train_script.main([str(tmp_path / "run" / "recipe.yaml"), "--output_dir", str(tmp_path / "again")])
+    assert losses(tmp_path / "again") == losses(tmp_path / "run")
+
+
+def test_accumulating_four_batches_is_one_batch_of_all_four(recipe, tmp_path):
+    """The same pairs in each update, so the same losses and weights."""
+    keys = {"save_strategy": "no", "eval_strategy": "no", "average_checkpoints": 0, "max_steps": 3}
+    train_script.main(recipe(max_tokens=100_000, output_dir=str(tmp_path / "whole"), **keys))
+    train_script.main(
+        recipe(max_tokens=900, gradient_accumulation_steps=4, output_dir=str(tmp_path / "pieces"), **keys)
+    )
+    assert len(losses(tmp_path / "whole")) == len(losses(tmp_path / "pieces")) == 3
+    assert losses(tmp_path / "pieces") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+    for name, tensor in final_weights(tmp_path / "pieces").items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=1e-3, atol=1e-4)
+
+
+def test_the_plain_loop_gives_the_trainers_losses_and_weights(recipe, tmp_path):
+    keys = {"average_checkpoints": 0, "gradient_accumulation_steps": 2}
+    train_script.main(recipe(output_dir=str(tmp_path / "trainer"), **keys))
+    path = recipe(output_dir=str(tmp_path / "loop"), **keys)
+    train_accelerate.main(path)
+    for name, tensor in final_weights(tmp_path / "loop").items():
+        assert_close(tensor, final_weights(tmp_path / "trainer")[name], rtol=1e-4, atol=1e-5)
+
+
+def test_a_run_goes_on_mid_epoch_where_it_stopped(recipe, tmp_path):
+    """With dropout, so that the state of the random numbers counts too; the newest checkpoint is only half written."""
+    keys = {"model_config": {"dropout": 0.1}, "save_total_limit": 3, "seed": 3}
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    parts = tmp_path / "parts"
+    (parts / "checkpoint-12" / "complete").unlink()
+    (parts / "checkpoint-12" / "optimizer.pt").write_bytes(b"half")
+    train_script.main([*recipe(output_dir=str(parts), **keys), "--resume_from_checkpoint", "last"])
+    assert losses(parts) == losses(tmp_path / "whole")
+    for name, tensor in final_weights(parts).items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=0, atol=0)
+
+
+def test_every_mistake_ends_in_a_sentence(recipe, tmp_path):
+    with pytest.raises(SystemExit, match=r"key 'max_token' that nothing reads. Did you mean 'max_tokens'"):
+        train_script.main(recipe(max_token=3))
+    with pytest.raises(SystemExit, match=r"no run in .* to go on with"):
+        train_script.main([*recipe(), "--resume_from_checkpoint", "last"])
+    with pytest.raises(SystemExit, match=r"no preset 'tinny'"):
+        train_script.main(recipe(preset="tinny"))
+    train_script.main(recipe(max_steps=4, output_dir=str(tmp_path / "done")))
+    with pytest.raises(SystemExit, match=r"already holds a run.*--resume_from_checkpoint last"):
+        train_script.main(recipe(output_dir=str(tmp_path / "done")))
+    with pytest.raises(SystemExit, match=r"checkpoint-4 was trained with encoder_layers=1, but this run has 2"):
+        train_script.main(
+            [
+                *recipe(output_dir=str(tmp_path / "done"), model_config={"encoder_layers": 2}),
+                "--resume_from_checkpoint",
+                "last",
+            ]
+        )
+    with pytest.raises(SystemExit, match=r"tokenizer has \d+ pieces but the model's vocab_size is 262"):
+        train_script.main(recipe(model_config={"vocab_size": 262}, output_dir=str(tmp_path / "mismatch")))
+
+
+def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(recipe, tmp_path):
+    command = recipe(rate_factor=1e30, max_steps=40, save_steps=1, save_total_limit=2, eval_strategy="no")
+    with pytest.raises(SystemExit, match=r"(?s)stopped being a number before step \d+.*rate_factor"):
+        train_script.main(command)
+    for path in (tmp_path / "run").glob("checkpoint-*"):
+        state = AutoModelForSeq2SeqLM.from_pretrained(path).state_dict()
+        assert all(tensor.isfinite().all() for tensor in state.values()), path
+
+
+# --- the model in trainers ---
+
+
+def reversal_data(number: int):
+    draw = random.Random(0)
+    sources = [[draw.randint(4, 11) for _ in range(draw.randint(3, 8))] for _ in range(number)]
+    return [{"input_ids": [*ids, 2], "labels": [*reversed(ids), 2]} for ids in sources]
+
+
+def test_reversal_is_learned_to_the_last_token(tmp_path):
+    from datasets import Dataset
+
+    torch.manual_seed(1)
+    tokenizer = train_tokenizer(["a b c"], vocab_size=260, show_progress=False)
+    config = VanillaTransformerConfig.from_preset(
+        "tiny", vocab_size=260, d_model=64, encoder_layers=2, decoder_layers=2, dropout=0.0, label_smoothing=0.0
+    )
+    model = VanillaTransformerForConditionalGeneration(config)
+    args = TranslationTrainingArguments(
+        output_dir=str(tmp_path), max_steps=1400, warmup_steps=300, rate_factor=0.5, max_tokens=512,
+        save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none", seed=1,
+    )  # fmt: skip
+    trainer = TranslationTrainer(
+        model, args, tokenizer=tokenizer, train_dataset=Dataset.from_list(reversal_data(4000))
+    )
+    trainer.train()
+    unseen = reversal_data(4200)[4000:]
+    batch = tokenizer.pad({"input_ids": [pair["input_ids"] for pair in unseen]}, return_tensors="pt")
+    outputs = model.eval().generate(**batch, max_new_tokens=12).tolist()
+    for output, pair in zip(outputs, unseen, strict=True):
+        assert output[1 : 1 + len(pair["labels"])] == pair["labels"]
+
+
+def test_the_stock_trainer_trains_this_model_untouched(tmp_path):
+    from datasets import Dataset
+
+    tokenizer = train_tokenizer(["a b c"], vocab_size=260, show_progress=False)
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig.from_preset("tiny", vocab_size=260, encoder_layers=1, decoder_layers=1)
+    )
+    args = Seq2SeqTrainingArguments(
+        output_dir=str(tmp_path), max_steps=30, per_device_train_batch_size=32, learning_rate=1e-3, use_cpu=True,
+        label_smoothing_factor=0.1, predict_with_generate=True, train_sampling_strategy="group_by_length",
+        gradient_accumulation_steps=2, logging_steps=5, eval_strategy="steps", eval_steps=15, report_to="none",
+        disable_tqdm=True,
+    )  # fmt: skip
+    trainer = Seq2SeqTrainer(
+        model=model, args=args, processing_class=tokenizer,
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        train_dataset=Dataset.from_list(reversal_data(600)), eval_dataset=Dataset.from_list(reversal_data(20)),
+    )  # fmt: skip
+    trainer.train()
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    assert logged[-1] < logged[0] < 8
+    assert trainer.predict(Dataset.from_list(reversal_data(4))).predictions.shape[0] == 4

@@ -1,0 +1,73 @@
+"""What a run leaves behind to be understood and repeated: the recipe as resolved, versions, seed, data counts."""
+
+import json
+import os
+import platform
+import sys
+import time
+from dataclasses import MISSING, asdict, fields
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+
+PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
+# Said of one start, not of the run; or a secret.
+NOT_IN_RECIPE = {"resume_from_checkpoint", "hub_token", "include_num_input_tokens_seen", "accelerator_config"}
+
+
+def require_fresh(folder: Path, resume: str | None) -> None:
+    """Refuses to train into a folder that already holds a run, unless that run is to go on."""
+    if (folder / "run.json").is_file() and not resume:
+        raise ValueError(
+            f"{folder} already holds a run: add --resume_from_checkpoint last to go on with it, or choose another "
+            "--output_dir."
+        )
+    if resume and not folder.is_dir():
+        raise ValueError(f"There is no run in {folder} to go on with: leave out --resume_from_checkpoint.")
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Writes a file that is there whole or not at all."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+    os.replace(temporary, path)
+
+
+def write_recipe(folder: Path, *arguments) -> None:
+    """recipe.yaml: every key that differs from its default, whether a recipe or the command line set it."""
+    recipe: dict[str, Any] = {}
+    for each in arguments:
+        content = each.to_dict() if hasattr(each, "to_dict") else asdict(each)
+        for field in fields(each):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            value = content.get(field.name)
+            if field.init and field.name not in NOT_IN_RECIPE and value is not None and value != default:
+                recipe[field.name] = value
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(json.loads(json.dumps(recipe, default=str)), sort_keys=False, allow_unicode=True)
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+
+
+def write_description(folder: Path, model, corpus, datasets, args) -> None:
+    """run.json: command, versions, machine, seed, sizes, and what cleaning dropped."""
+    report = corpus.report
+    write_json(
+        folder / "run.json",
+        {
+            "command": sys.argv,
+            "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
+            "python": platform.python_version(),
+            "versions": {name: version(name) for name in PACKAGES},
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            "processes": args.world_size,
+            "threads": torch.get_num_threads(),
+            "seed": args.seed,
+            "parameters": model.num_parameters(),
+            "pairs": {split: len(dataset) for split, dataset in datasets.items()},
+            "cleaning": {"loaded": report.loaded, **report.dropped, "kept": report.kept},
+        },
+    )

@@ -1,0 +1,140 @@
+"""Train a translation model from a recipe.
+
+    vanilla-train training/recipes/demo.yaml
+    vanilla-train training/recipes/multi30k_en_de.yaml --dropout 0.3 --output_dir runs/mine
+
+A recipe is a YAML file; every key of it is also an option here, and the option wins. The same command trains in one
+process or, behind `accelerate launch`, in many:
+
+    accelerate launch --config_file training/accelerate/eight_gpus.yaml training/train.py RECIPE
+
+A run that was stopped, by Ctrl-C or by a power cut, goes on with --resume_from_checkpoint last.
+"""
+
+from pathlib import Path
+
+from vanilla_transformer.training.arguments import (
+    CorpusArguments,
+    ModelArguments,
+    VocabularyArguments,
+    errors_as_sentences,
+    parse_arguments,
+)
+
+
+def main(argv: list[str] | None = None) -> None:
+    from vanilla_transformer.training.trainer import TranslationTrainingArguments
+
+    types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
+    with errors_as_sentences():
+        train(*parse_arguments(types, __doc__, argv))
+
+
+def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict | None:
+    """One whole run: text, vocabulary, model, training, mean of checkpoints, test. Returns the results, or None if the
+    run was stopped on the way."""
+    from transformers import set_seed
+
+    from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
+    from vanilla_transformer.training.trainer import TranslationTrainer
+
+    folder = Path(args.output_dir)
+    require_fresh(folder, args.resume_from_checkpoint)
+    set_seed(args.seed)
+    with args.main_process_first(desc="reading the corpus"):
+        corpus, datasets, tokenizers = prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder)
+    model = make_model(model_arguments, *tokenizers)
+    trainer = TranslationTrainer(
+        model,
+        args,
+        tokenizer=tokenizers[0],
+        target_tokenizer=tokenizers[1],
+        train_dataset=datasets["train"],
+        eval_dataset=datasets.get("validation"),
+    )
+    if args.should_save:
+        write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
+        write_description(folder, model, corpus, datasets, args)
+        print(f"{corpus.report}\n{model.num_parameters():,} parameters, {len(tokenizers[0]):,} pieces")
+    trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
+    if trainer.stopped_by_hand:
+        if args.should_save:
+            print(f"Stopped at step {trainer.state.global_step}. To go on: add --resume_from_checkpoint last")
+        return None
+    return finish(trainer, datasets)
+
+
+def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder: Path):
+    """The corpus, its tokenised splits, and the tokenizers: given, the run's own, or learned now."""
+    from vanilla_transformer.training.data import load_corpus, tokenize
+    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.vocabulary import learn_vocabularies, load_tokenizers
+
+    corpus = load_corpus(corpus_arguments)
+    place = model_arguments.tokenizer or model_arguments.model_name_or_path or folder / "tokenizer"
+    if place == folder / "tokenizer" and not (place / "tokenizer.json").is_file():
+        with whole_folder(place) as temporary:
+            learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
+    tokenizers = load_tokenizers(place)
+    datasets = {
+        split: tokenize(text, *tokenizers, keep_text=True, num_proc=corpus_arguments.num_proc)
+        for split, text in corpus.splits.items()
+    }
+    return corpus, datasets, tokenizers
+
+
+def make_model(model_arguments, tokenizer, target_tokenizer):
+    """A new model that fits the tokenizers, or a trained one to go on from."""
+    import torch
+    from transformers import AutoModelForSeq2SeqLM
+
+    from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+
+    overrides = model_arguments.model_config or {}
+    if model_arguments.model_name_or_path:
+        path = model_arguments.model_name_or_path
+        return AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **overrides)
+    config = VanillaTransformerConfig.from_preset(
+        model_arguments.preset,
+        **{
+            "vocab_size": len(tokenizer),
+            "target_vocab_size": None if target_tokenizer is None else len(target_tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": tokenizer.bos_token_id,
+            "eos_token_id": tokenizer.eos_token_id,
+            "decoder_start_token_id": tokenizer.bos_token_id,
+            **overrides,
+        },
+    )
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+def finish(trainer, datasets) -> dict:
+    """The mean of the last checkpoints as the final model, and its results on the validation and test sets."""
+    from vanilla_transformer.training.averaging import average, checkpoints, load_states
+    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.run_directory import write_json
+
+    args, folder = trainer.args, Path(trainer.args.output_dir)
+    last = checkpoints(folder)[-args.average_checkpoints :] if args.average_checkpoints else []
+    if last:
+        state = average(load_states(last))
+        trainer.model.load_state_dict(state, strict=False)
+        trainer.model.tie_weights()
+    results: dict = {"averaged": [path.name for path in last]}
+    for split in ("validation", "test"):
+        if split in datasets:
+            results[split] = trainer.score(datasets[split], folder / f"{split}.hypotheses.txt")
+    if args.should_save:
+        with whole_folder(folder / "model", overwrite=True) as temporary:
+            trainer.save_final(temporary)
+        write_json(folder / "results.json", results)
+        for split, found in results.items():
+            if split != "averaged":
+                print(f"{split}: " + ", ".join(f"{name} {value}" for name, value in found.items()))
+        print(f"model in {folder / 'model'}, everything else beside it")
+    return results
+
+
+if __name__ == "__main__":
+    main()

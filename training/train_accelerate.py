@@ -1,0 +1,135 @@
+"""Train with the loop in plain sight: the same data, batches, loss and schedule as train.py, on Accelerate alone.
+
+    python training/train_accelerate.py training/recipes/demo.yaml --output_dir runs/demo_loop
+    accelerate launch --cpu --num_processes 2 training/train_accelerate.py training/recipes/demo.yaml
+
+Takes the same recipes. Read it to learn what a training step is, or copy it to change one; for evaluation on the way,
+early stopping, TensorBoard and the Hub there is train.py.
+"""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from vanilla_transformer.training.arguments import (
+    CorpusArguments,
+    ModelArguments,
+    VocabularyArguments,
+    errors_as_sentences,
+    parse_arguments,
+)
+from vanilla_transformer.training.train import make_model, prepare_data
+
+
+def main(argv: list[str] | None = None) -> None:
+    from vanilla_transformer.training.trainer import TranslationTrainingArguments
+
+    types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
+    with errors_as_sentences():
+        train(*parse_arguments(types, __doc__, argv))
+
+
+def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list[float]:
+    """Trains, saves the model in `output_dir/model`, and returns the loss of every update."""
+    import torch
+    from accelerate import Accelerator, DataLoaderConfiguration
+    from accelerate.utils import set_seed
+    from torch.utils.data import DataLoader
+    from transformers import DataCollatorForSeq2Seq
+
+    from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
+    from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy
+    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.run_directory import require_fresh
+    from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
+
+    # Accumulation is done by hand below, so that the loss can be divided by the tokens of the whole update.
+    accelerator = Accelerator(cpu=args.use_cpu, dataloader_config=DataLoaderConfiguration(dispatch_batches=False))
+    folder = Path(args.output_dir)
+    require_fresh(folder, args.resume_from_checkpoint)
+    set_seed(args.seed)
+    with accelerator.main_process_first():
+        _, datasets, tokenizers = prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder)
+    pairs = datasets["train"].select_columns(["input_ids", "labels"])
+    model = make_model(model_arguments, *tokenizers)
+
+    sampler = TokenBatchSampler(
+        column_lengths(pairs, "input_ids"),
+        column_lengths(pairs, "labels"),
+        max_tokens=args.max_tokens,
+        batches_multiple_of=accelerator.num_processes,
+        seed=args.seed,
+    )
+    collator = DataCollatorForSeq2Seq(tokenizers[0], model=model)
+    warmup = int(args.warmup_steps)
+    rate = args.rate_factor * peak_rate(model.config.d_model, warmup)
+    optimizer = torch.optim.AdamW(  # without weight decay, AdamW is Adam
+        model.parameters(), lr=rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon, weight_decay=0.0
+    )
+    schedule = inverse_sqrt_schedule(optimizer, warmup)
+    criterion = LabelSmoothedCrossEntropy(model.config.label_smoothing, args.smoothing, tokenizers[0].pad_token_id)
+    model, optimizer, loader = accelerator.prepare(
+        model, optimizer, DataLoader(pairs, batch_sampler=sampler, collate_fn=collator)
+    )
+
+    model.train()
+    losses, start = [], time.perf_counter()
+    for step, batches in enumerate(
+        updates(loader, sampler, args.gradient_accumulation_steps, args.max_steps), start=1
+    ):
+        # The loss of an update is the mean over all its tokens: those of every batch in every process.
+        tokens = accelerator.reduce(sum((batch["labels"] != -100).sum() for batch in batches))
+        total = torch.zeros((), device=accelerator.device)
+        for number, batch in enumerate(batches, start=1):
+            labels = batch.pop("labels")
+            # Gradients need to meet only once, with the last batch.
+            with accelerator.accumulate(model) if number == len(batches) else accelerator.no_sync(model):
+                loss = criterion(model(**batch), labels, tokens)
+                # The processes' gradients are averaged, but their losses are meant to be added.
+                accelerator.backward(loss * accelerator.num_processes)
+            total += loss.detach()
+        optimizer.step()
+        schedule.step()
+        optimizer.zero_grad()
+
+        losses.append(accelerator.reduce(total).item())
+        if step % int(args.logging_steps) == 0:
+            speed = step / (time.perf_counter() - start)
+            left = (args.max_steps - step) / speed
+            accelerator.print(
+                f"step {step:>6,}  loss {losses[-1]:.4f}  {speed:.1f} updates/s  {left / 60:.0f} min left"
+            )
+
+    if accelerator.is_main_process:
+        with whole_folder(folder / "model", overwrite=True) as temporary:
+            accelerator.unwrap_model(model).save_pretrained(temporary)
+            tokenizers[0].save_pretrained(temporary)
+    accelerator.print(f"model in {folder / 'model'}")
+    accelerator.end_training()
+    return losses
+
+
+def updates(loader, sampler, accumulation: int, number: int) -> Iterator[list[dict]]:
+    """The batches of each update, epoch after epoch; the last update of an epoch takes what is left of it."""
+    epoch = 0
+    while True:
+        sampler.set_epoch(epoch)
+        batches: list[dict] = []
+        for batch in loader:
+            batches.append(batch)
+            if len(batches) == accumulation:
+                yield batches
+                number -= 1
+                batches = []
+            if not number:
+                return
+        if batches:
+            yield batches
+            number -= 1
+        if not number:
+            return
+        epoch += 1
+
+
+if __name__ == "__main__":
+    main()

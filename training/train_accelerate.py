@@ -57,7 +57,7 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
         column_lengths(pairs, "input_ids"),
         column_lengths(pairs, "labels"),
         max_tokens=args.max_tokens,
-        batches_multiple_of=accelerator.num_processes,
+        batches_multiple_of=accelerator.num_processes * args.gradient_accumulation_steps,
         seed=args.seed,
     )
     collator = DataCollatorForSeq2Seq(tokenizers[0], model=model)

@@ -60,7 +60,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     max_grad_norm: float = key(0.0, "Largest norm of a gradient; 0, as in the paper, for no limit.")
     logging_steps: float = key(50, "Log every so many updates.")
     logging_nan_inf_filter: bool = key(False, "Whether to hide a loss that is not a number; here it ends the run.")
-    report_to: None | str | list[str] = key("tensorboard", "Where to log besides metrics.jsonl; none for nowhere.")
+    report_to: None | str | list[str] = key("tensorboard", "Where to log besides metrics.jsonl; none: nowhere.")  # noqa: RUF036
     ddp_find_unused_parameters: bool | None = key(False, "Whether DDP looks for parameters without a gradient.")
 
     max_tokens: int = key(25_000, "Most source and most target tokens in a batch of one process, padding included.")
@@ -148,7 +148,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             column_lengths(dataset, "input_ids"),
             column_lengths(dataset, "labels"),
             max_tokens=args.max_tokens,
-            batches_multiple_of=args.world_size,
+            # So that every process has a batch for every update, and every update its full number of them.
+            batches_multiple_of=args.world_size * args.gradient_accumulation_steps,
             seed=args.data_seed if args.data_seed is not None else args.seed,
         )
         logger.info(f"Token batches: {self.sampler.padding()}")

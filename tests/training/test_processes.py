@@ -1,0 +1,142 @@
+"""Real processes: two that agree with one, and runs that are killed without warning."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+
+TRAIN = "vanilla_transformer.training.train"
+LOOP = "vanilla_transformer.training.train_accelerate"
+
+
+@pytest.fixture
+def recipe(tmp_path):
+    """Writes a recipe for a small run and returns its path; keywords override its keys."""
+    draw = random.Random(0)
+    pairs = [[draw.choice("abcdefgh") for _ in range(draw.randint(2, 9))] for _ in range(600)]
+    (tmp_path / "pairs.en").write_text("".join(" ".join(words) + "\n" for words in pairs))
+    (tmp_path / "pairs.de").write_text("".join(" ".join(reversed(words)) + "\n" for words in pairs))
+
+    def write(name: str, **keys) -> str:
+        config = {
+            "encoder_layers": 1,
+            "decoder_layers": 1,
+            "d_model": 32,
+            "encoder_ffn_dim": 64,
+            "decoder_ffn_dim": 64,
+        }
+        content = {
+            "train_files": [str(tmp_path / "pairs")],
+            "vocab_size": 300,
+            "preset": "tiny",
+            "model_config": {**config, "dropout": 0.0},
+            "output_dir": str(tmp_path / name),
+            "max_tokens": 256,
+            "max_steps": 20,
+            "warmup_steps": 6,
+            "logging_steps": 1,
+            "save_strategy": "no",
+            "average_checkpoints": 0,
+            "report_to": "none",
+            "use_cpu": True,
+            **keys,
+        }
+        path = tmp_path / f"{name}.yaml"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return write
+
+
+def command(module: str, recipe: str, *options: str, processes: int = 1) -> list[str]:
+    if processes == 1:
+        return [sys.executable, "-m", module, recipe, *options]
+    # Accelerate's own launcher starts several processes on GPUs only: told --cpu, it starts one.
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", str(processes)]
+    return [*launch, "-m", module, recipe, *options]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"}
+
+
+def run(*arguments, **keywords) -> str:
+    done = subprocess.run(command(*arguments, **keywords), capture_output=True, text=True, env=environment())
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def losses(folder) -> list[float]:
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    return [line["loss"] for line in lines if "loss" in line]
+
+
+def weights(folder) -> dict[str, torch.Tensor]:
+    """Without the keys' biases, whose true gradient is zero and whose steps are Adam's answer to rounding."""
+    state = load_file(folder / "model" / "model.safetensors")
+    return {name: tensor for name, tensor in state.items() if not name.endswith("k_proj.bias")}
+
+
+@pytest.mark.parametrize("module", [TRAIN, LOOP])
+def test_two_processes_equal_one_on_the_same_global_batches(recipe, tmp_path, module):
+    run(module, recipe("one", gradient_accumulation_steps=2))
+    run(module, recipe("two"), processes=2)
+    if module == TRAIN:
+        assert json.loads((tmp_path / "two" / "run.json").read_text())["processes"] == 2
+    if module == TRAIN:
+        assert losses(tmp_path / "two") == pytest.approx(losses(tmp_path / "one"), rel=1e-4)
+    for name, tensor in weights(tmp_path / "two").items():
+        assert_close(tensor, weights(tmp_path / "one")[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_killed_run_goes_on_as_if_nothing_had_been(recipe, tmp_path, processes):
+    keys = {"max_steps": 60, "save_strategy": "steps", "save_steps": 7, "seed": 5}
+    keys["model_config"] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "dropout": 0.1}
+    run(TRAIN, recipe("whole", **keys), processes=processes)
+
+    path = recipe("killed", **keys)
+    process = subprocess.Popen(
+        command(TRAIN, path, processes=processes),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+    )
+    while not (tmp_path / "killed" / "checkpoint-14" / "complete").is_file():
+        assert process.poll() is None, "the run ended before it could be killed"
+        time.sleep(0.01)
+    family = psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)]
+    for member in family:
+        member.kill()  # SIGKILL: nobody can tidy up
+    psutil.wait_procs(family)
+    assert not (tmp_path / "killed" / "model").exists()
+
+    run(TRAIN, path, "--resume_from_checkpoint", "last", processes=processes)
+    assert losses(tmp_path / "killed") == losses(tmp_path / "whole")
+    for name, tensor in weights(tmp_path / "killed").items():
+        assert_close(tensor, weights(tmp_path / "whole")[name], rtol=0, atol=0)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(recipe, tmp_path):
+    path = recipe("stopped", max_steps=100_000)
+    process = subprocess.Popen(
+        command(TRAIN, path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
+    )
+    while not (tmp_path / "stopped" / "metrics.jsonl").is_file():
+        assert process.poll() is None
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 0
+    assert "To go on: add --resume_from_checkpoint last" in output
+    assert list((tmp_path / "stopped").glob("checkpoint-*/complete"))

@@ -116,22 +116,22 @@ def finish(trainer, datasets) -> dict:
     from vanilla_transformer.training.run_directory import write_json
 
     args, folder = trainer.args, Path(trainer.args.output_dir)
-    last = checkpoints(folder)[-args.average_checkpoints :] if args.average_checkpoints else []
-    if last:
-        state = average(load_states(last))
+    last = checkpoints(folder)[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    if last or args.ema_decay:
+        state = average(load_states(last)) if last else trainer.ema.state
         trainer.model.load_state_dict(state, strict=False)
         trainer.model.tie_weights()
-    results: dict = {"averaged": [path.name for path in last]}
-    for split in ("validation", "test"):
-        if split in datasets:
-            results[split] = trainer.score(datasets[split], folder / f"{split}.hypotheses.txt")
+    results: dict = {"averaged": [path.name for path in last], "ema_decay": args.ema_decay}
+    scored = [split for split in ("validation", "test") if split in datasets]
+    for split in scored:
+        results[split] = trainer.score(datasets[split], folder / f"{split}.hypotheses.txt")
     if args.should_save:
         with whole_folder(folder / "model", overwrite=True) as temporary:
             trainer.save_final(temporary)
         write_json(folder / "results.json", results)
-        for split, found in results.items():
-            if split != "averaged":
-                print(f"{split}: " + ", ".join(f"{name} {value}" for name, value in found.items()))
+        for split in scored:
+            found = results[split]
+            print(f"{split}: BLEU {found['bleu']:.2f} ({found['signature']}), perplexity {found['perplexity']:.3f}")
         print(f"model in {folder / 'model'}, everything else beside it")
     return results
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from accelerate.utils import gather_object
 from datasets import Dataset
+from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -38,6 +39,7 @@ from vanilla_transformer.training.callbacks import (
     not_a_number,
 )
 from vanilla_transformer.training.collator import RetokenizingCollator, TokenColumns
+from vanilla_transformer.training.ema import ExponentialMovingAverage
 from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy, Smoothing
 from vanilla_transformer.training.metrics import batches_by_length, bleu, perplexity, sum_of_losses, translate_ids
 from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
@@ -80,6 +82,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     early_stopping: int | None = key(None, "Stop after so many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of the last so many checkpoints; 0: the last.")
 
+    ema_decay: float = key(
+        0.0, "Make the final model a moving average of this decay, in place of a mean; 0.999 is usual."
+    )
+
     def __post_init__(self):
         if self.report_to in ("tensorboard", ["tensorboard"]) and not is_tensorboard_available():
             self.report_to = "none"
@@ -120,6 +126,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if args.rate_factor is not None and args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
             args.learning_rate = args.rate_factor * peak_rate(model.config.d_model, int(args.warmup_steps))
         self.stop_gently = StopGently()
+        self.ema = ExponentialMovingAverage(args.ema_decay) if args.ema_decay else None
         # The library turns the cache off for training and would save that: a saved model must decode with it.
         self._use_cache = model.config.use_cache
         epsilon = getattr(model.config, "label_smoothing", 0.0)
@@ -135,6 +142,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         )
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(TokensPerSecond())
+        if self.ema is not None:
+            self.add_callback(self.ema)
         if args.early_stopping:
             args.metric_for_best_model, args.greater_is_better = "bleu", True
             self.add_callback(EarlyStoppingCallback(args.early_stopping))
@@ -254,14 +263,18 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Marks a checkpoint as whole once every process has written its part; only then may older ones go."""
         if not self._loss_is_finite():
             raise not_a_number(self.state.global_step, self.args.output_dir)
+        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
             super()._save_checkpoint(model, trial)
+            if self.ema is not None and self.args.should_save:
+                self.ema.save(folder)
+        except (OSError, RuntimeError, SafetensorError) as error:
+            raise _not_written(folder, error) from error
         finally:
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
             (folder / COMPLETE).touch()
             rotate_checkpoints(self.args.output_dir, limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
@@ -286,7 +299,15 @@ class TranslationTrainer(Seq2SeqTrainer):
             resume_from_checkpoint = str(whole[-1])
         if resume_from_checkpoint:
             _require_same_architecture(self.model, Path(resume_from_checkpoint))
+            if self.ema is not None:
+                self.ema.load(Path(resume_from_checkpoint), self.args.device)
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+
+def _not_written(folder: Path, error: Exception) -> OSError:
+    whole = checkpoints(folder.parent)
+    last = f"The last good one is {whole[-1]}." if whole else "There was none before it."
+    return OSError(f"The checkpoint {folder} could not be written ({error}). {last} Is the disk full?")
 
 
 def _require_vocabulary(

@@ -115,7 +115,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(recipe, tmp_path, processes
     while not (tmp_path / "killed" / "checkpoint-14" / "complete").is_file():
         assert process.poll() is None, "the run ended before it could be killed"
         time.sleep(0.01)
-    family = psutil.Process(process.pid).children(recursive=True) + [psutil.Process(process.pid)]
+    family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     for member in family:
         member.kill()  # SIGKILL: nobody can tidy up
     psutil.wait_procs(family)
@@ -140,3 +140,25 @@ def test_ctrl_c_saves_and_says_how_to_go_on(recipe, tmp_path):
     assert process.returncode == 0
     assert "To go on: add --resume_from_checkpoint last" in output
     assert list((tmp_path / "stopped").glob("checkpoint-*/complete"))
+
+
+def test_a_full_disk_ends_in_a_sentence_and_spares_the_last_good_checkpoint(recipe, tmp_path):
+    """No file may grow beyond a limit that the second checkpoint, whose optimizer has state, is over."""
+    path = recipe("full", max_steps=30, save_strategy="steps", save_steps=10, save_total_limit=1)
+    run(TRAIN, path, "--max_steps", "10")
+    good = tmp_path / "full" / "checkpoint-10"
+    before = {file.name: file.read_bytes() for file in good.iterdir()}
+    size = (good / "model.safetensors").stat().st_size
+    limited = f"""
+import resource, signal, sys
+from vanilla_transformer.training.train import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, ({size // 2}, {size // 2}))
+main([{path!r}, "--resume_from_checkpoint", "last"])
+"""
+    done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, env=environment())
+    assert done.returncode != 0
+    assert "checkpoint-20 could not be written" in done.stderr
+    assert f"The last good one is {good}" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert {file.name: file.read_bytes() for file in good.iterdir()} == before

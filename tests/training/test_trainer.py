@@ -239,3 +239,66 @@ def test_the_stock_trainer_trains_this_model_untouched(tmp_path):
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     assert logged[-1] < logged[0] < 8
     assert trainer.predict(Dataset.from_list(reversal_data(4))).predictions.shape[0] == 4
+
+
+def test_sixty_four_pairs_are_learned_by_heart(tmp_path):
+    from datasets import Dataset
+
+    from vanilla_transformer.training.data import tokenize
+    from vanilla_transformer.training.demo_corpus import demo_corpus
+
+    pairs = [{"source": pair["en"], "target": pair["de"]} for pair in demo_corpus("validation", 64)]
+    tokenizer = train_tokenizer(
+        [text for pair in pairs for text in pair.values()], vocab_size=500, show_progress=False
+    )
+    torch.manual_seed(0)
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig.from_preset(
+            "tiny", vocab_size=500, encoder_layers=2, decoder_layers=2, dropout=0.0, label_smoothing=0.0
+        )
+    )
+    args = TranslationTrainingArguments(
+        output_dir=str(tmp_path), max_steps=150, warmup_steps=50, rate_factor=0.3, max_tokens=2000,
+        save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none",
+    )  # fmt: skip
+    dataset = tokenize(Dataset.from_list(pairs), tokenizer, keep_text=True)
+    trainer = TranslationTrainer(model, args, tokenizer=tokenizer, train_dataset=dataset, eval_dataset=dataset)
+    trainer.train()
+    metrics = trainer.evaluate()
+    assert metrics["eval_loss"] < 0.1
+    assert metrics["eval_bleu"] > 95
+
+
+def test_a_moving_average_becomes_the_final_model_and_survives_a_resume(recipe, tmp_path):
+    keys = {"ema_decay": 0.5, "eval_strategy": "no", "max_steps": 8}
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    states = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "whole" / name) for name in ("checkpoint-8", "model")]
+    last, final = (model.state_dict()["lm_head.weight"] for model in states)
+    assert not torch.equal(last, final)
+    assert json.loads((tmp_path / "whole" / "results.json").read_text())["ema_decay"] == 0.5
+
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    (tmp_path / "parts" / "checkpoint-8" / "complete").unlink()
+    train_script.main([*recipe(output_dir=str(tmp_path / "parts"), **keys), "--resume_from_checkpoint", "last"])
+    for name, tensor in final_weights(tmp_path / "parts").items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=0, atol=0)
+
+
+def test_noise_and_bpe_dropout_reach_training(recipe, tmp_path):
+    keys = {"eval_strategy": "no", "max_steps": 3, "save_strategy": "no", "average_checkpoints": 0}
+    train_script.main(recipe(output_dir=str(tmp_path / "plain"), **keys))
+    for name, noise in [("noise", {"prefix_replace": 0.3, "prefix_drop": 0.2}), ("dropout", {"bpe_dropout": 0.5})]:
+        train_script.main(recipe(output_dir=str(tmp_path / name), **keys, **noise))
+        assert losses(tmp_path / name) != losses(tmp_path / "plain"), name
+    train_script.main(recipe(output_dir=str(tmp_path / "noise2"), **keys, prefix_replace=0.3, prefix_drop=0.2))
+    assert losses(tmp_path / "noise2") == losses(tmp_path / "noise")
+
+
+def test_separate_vocabularies_train_and_load(recipe, tmp_path):
+    train_script.main(recipe(separate=True, max_steps=4, vocab_size=280))
+    folder = tmp_path / "run" / "model"
+    model, target = (
+        AutoModelForSeq2SeqLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder, subfolder="target"),
+    )
+    assert model.config.target_vocab_size == len(target)

@@ -1,0 +1,59 @@
+"""Every recipe and every Accelerate configuration is read by the code that will read it."""
+
+from pathlib import Path
+
+import pytest
+import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.training import train
+from vanilla_transformer.training.arguments import (
+    CorpusArguments,
+    ModelArguments,
+    VocabularyArguments,
+    parse_arguments,
+)
+from vanilla_transformer.training.trainer import TranslationTrainingArguments
+
+
+FOLDER = Path(train.__file__).parent
+RECIPES = sorted((FOLDER / "recipes").glob("*.yaml"))
+TYPES = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_understood_to_the_last_key(path):
+    model, _, vocabulary, training = parse_arguments(TYPES, "", [str(path), "--use_cpu", "--bf16", "false"])
+    recipe = yaml.safe_load(path.read_text())
+    for name, value in recipe.items():
+        if name != "bf16":
+            holder = next(each for each in (model, _, vocabulary, training) if hasattr(each, name))
+            found = getattr(holder, name)
+            assert getattr(found, "value", found) == value, name
+    fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}
+    VanillaTransformerConfig.from_preset(model.preset, **fields)
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_tells_how_to_run_it(path):
+    assert "vanilla-train" in path.read_text() or "train.py" in path.read_text() or "make demo" in path.read_text()
+
+
+def test_the_papers_numbers_are_in_its_recipes():
+    base, big = (
+        yaml.safe_load((FOLDER / "recipes" / f"wmt14_en_de_{size}.yaml").read_text()) for size in ("base", "big")
+    )
+    assert base["max_tokens"] * 8 == big["max_tokens"] * 8 == 25_000
+    assert (base["max_steps"], big["max_steps"]) == (100_000, 300_000)
+    assert (base["average_checkpoints"], big["average_checkpoints"]) == (5, 20)
+    assert base["save_total_limit"] > base["average_checkpoints"]
+    assert base["warmup_steps"] == big["warmup_steps"] == 4000
+
+
+@pytest.mark.parametrize("path", sorted((FOLDER / "accelerate").glob("*.yaml")), ids=lambda path: path.stem)
+def test_an_accelerate_configuration_is_understood(path):
+    config = load_config_from_file(str(path))
+    content = yaml.safe_load(path.read_text())
+    assert config.num_processes == content["num_processes"]
+    assert config.distributed_type.value == content["distributed_type"]

@@ -36,8 +36,13 @@ def test_a_recipe_is_understood_to_the_last_key(path):
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
-def test_a_recipe_tells_how_to_run_it(path):
-    assert "vanilla-train" in path.read_text() or "train.py" in path.read_text() or "make demo" in path.read_text()
+def test_a_recipe_tells_how_to_run_it_and_what_each_key_is_for(path):
+    text = path.read_text()
+    assert any(command in text for command in ("vanilla-train", "train.py", "make demo"))
+    keys = [
+        line for line in text.splitlines() if line and not line.lstrip().startswith("#") and not line.endswith(":")
+    ]
+    assert not [line for line in keys if " # " not in line]
 
 
 def test_the_papers_numbers_are_in_its_recipes():

@@ -1,4 +1,4 @@
-"""The same numbers however the model is run: attention kernels, compilation, checkpointing, tensor parallelism."""
+"""The same numbers however the model is run: attention kernels, compilation, checkpointing, sharding."""
 
 import os
 import socket
@@ -6,6 +6,7 @@ import socket
 import pytest
 import torch
 import torch.multiprocessing as mp
+from torch.distributed.fsdp import fully_shard
 from torch.testing import assert_close
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
@@ -58,10 +59,22 @@ def test_checkpointed_gradients_equal_plain_ones(make_config, batch, reentrant):
         assert_close(actual, gradient)
 
 
-def _compare_in_rank(rank: int, folder, batch, port: int) -> None:
+def _in_rank(rank: int, function, folder, batch, port: int) -> None:
     os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     torch.distributed.init_process_group("gloo")
+    function(folder, batch)
+    torch.distributed.destroy_process_group()
+
+
+def in_two_processes(function, folder, batch) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    mp.spawn(_in_rank, args=(function, folder, batch, port), nprocs=2)
+
+
+def compare_tensor_parallel(folder, batch) -> None:
     whole = VanillaTransformerForConditionalGeneration.from_pretrained(folder)
     sharded = VanillaTransformerForConditionalGeneration.from_pretrained(folder, tp_plan="auto")
     name = "model.encoder.layers.0.feed_forward.fc2.weight"
@@ -74,12 +87,27 @@ def _compare_in_rank(rank: int, folder, batch, port: int) -> None:
     actual.loss.backward()
     expected.loss.backward()
     assert_close(part.grad.full_tensor(), full.grad, rtol=1e-3, atol=1e-5)
-    torch.distributed.destroy_process_group()
 
 
-def test_two_tensor_parallel_ranks_equal_one_process(make_model, batch, tmp_path):
+def compare_fully_sharded(folder, batch) -> None:
+    """One step of gradient descent with the weights spread over both processes, the layers being the units."""
+    whole = VanillaTransformerForConditionalGeneration.from_pretrained(folder)
+    sharded = VanillaTransformerForConditionalGeneration.from_pretrained(folder)
+    mesh = torch.distributed.init_device_mesh("cpu", (2,))
+    for layer in (*sharded.model.encoder.layers, *sharded.model.decoder.layers):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(sharded, mesh=mesh)
+    for model in (whole, sharded):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(**batch).loss.backward()
+        optimizer.step()
+    parts = dict(sharded.named_parameters())
+    assert parts["model.encoder.embed_tokens.weight"].to_local().shape[0] < 23
+    for name, parameter in whole.named_parameters():
+        assert_close(parts[name].full_tensor(), parameter, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("compare", [compare_tensor_parallel, compare_fully_sharded])
+def test_two_sharded_processes_equal_one_whole(make_model, batch, tmp_path, compare):
     make_model(d_k=8, d_v=4).save_pretrained(tmp_path)
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    mp.spawn(_compare_in_rank, args=(tmp_path, batch, port), nprocs=2)
+    in_two_processes(compare, tmp_path, batch)

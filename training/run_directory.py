@@ -67,7 +67,8 @@ def write_description(folder: Path, model, corpus, datasets, args) -> None:
             "threads": torch.get_num_threads(),
             "seed": args.seed,
             "parameters": model.num_parameters(),
-            "pairs": {split: len(dataset) for split, dataset in datasets.items()},
+            # A stream does not know its length.
+            "pairs": {split: len(each) for split, each in datasets.items() if hasattr(each, "__len__")},
             "cleaning": {"loaded": report.loaded, **report.dropped, "kept": report.kept},
         },
     )

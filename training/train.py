@@ -66,6 +66,8 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict
 
 def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder: Path):
     """The corpus, its tokenised splits, and the tokenizers: given, the run's own, or learned now."""
+    from datasets import Dataset, IterableDataset
+
     from vanilla_transformer.training.data import load_corpus, tokenize
     from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.vocabulary import learn_vocabularies, load_tokenizers
@@ -76,10 +78,11 @@ def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder
         with whole_folder(place) as temporary:
             learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
     tokenizers = load_tokenizers(place)
-    datasets = {
-        split: tokenize(text, *tokenizers, keep_text=True, num_proc=corpus_arguments.num_proc)
-        for split, text in corpus.splits.items()
-    }
+    datasets = {}
+    for split, text in corpus.splits.items():
+        if split != "train" and isinstance(text, IterableDataset):
+            text = Dataset.from_list(list(text))  # evaluation needs the whole of it, which is small
+        datasets[split] = tokenize(text, *tokenizers, keep_text=True, num_proc=corpus_arguments.num_proc)
     return corpus, datasets, tokenizers
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from accelerate.utils import gather_object
-from datasets import Dataset
+from datasets import Dataset, IterableDataset
 from safetensors import SafetensorError
 from torch.utils.data import DataLoader
 from transformers import (
@@ -29,7 +29,7 @@ from transformers.utils import logging
 from vanilla_transformer.tokenization_vanilla_transformer import with_bpe_dropout
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.averaging import COMPLETE, checkpoints
-from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
+from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
 from vanilla_transformer.training.callbacks import (
     MetricsFile,
     SetEpoch,
@@ -69,7 +69,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     rate_factor: float | None = key(
         1.0,
         "Multiplies the paper's peak rate, (d_model * warmup_steps)^-0.5, which takes the place of learning_rate. "
-        "null: learning_rate as it is given.",
+        "null (in a recipe): learning_rate as it is given.",
     )
     smoothing: Smoothing = key(
         "others", "Who shares the smoothed probability: others (the authors'), all, no_padding."
@@ -81,7 +81,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     eval_beams: int = key(4, "Beam of that search.")
     early_stopping: int | None = key(None, "Stop after so many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of the last so many checkpoints; 0: the last.")
-
     ema_decay: float = key(
         0.0, "Make the final model a moving average of this decay, in place of a mean; 0.999 is usual."
     )
@@ -90,6 +89,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         if self.report_to in ("tensorboard", ["tensorboard"]) and not is_tensorboard_available():
             self.report_to = "none"
         super().__post_init__()
+        if self.early_stopping and self.eval_strategy == "no":
+            raise ValueError("early_stopping needs evaluations: set eval_strategy to steps and eval_steps.")
+        # Token batches have different widths, which one process can't join to deal them out to the others.
+        self.accelerator_config.dispatch_batches = False
         # The progress bar shows the speed in tokens. (As a default, this word can't pass the library's parser.)
         self.include_num_input_tokens_seen = "non_padding"
 
@@ -152,15 +155,17 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def get_train_dataloader(self) -> DataLoader:
         dataset, args = self.train_dataset, self.args
-        # The sampler stays the same over the run: its epochs follow from the seed.
-        self.sampler = TokenBatchSampler(
-            column_lengths(dataset, "input_ids"),
-            column_lengths(dataset, "labels"),
-            max_tokens=args.max_tokens,
+        options = {
+            "max_tokens": args.max_tokens,
             # So that every process has a batch for every update, and every update its full number of them.
-            batches_multiple_of=args.world_size * args.gradient_accumulation_steps,
-            seed=args.data_seed if args.data_seed is not None else args.seed,
-        )
+            "batches_multiple_of": args.world_size * args.gradient_accumulation_steps,
+            "seed": args.data_seed if args.data_seed is not None else args.seed,
+        }
+        if isinstance(dataset, IterableDataset):
+            self.sampler = WindowedTokenBatches(dataset, **options)
+            return self.accelerator.prepare(self.sampler.dataloader(self.training_collator()))
+        source, target = column_lengths(dataset, "input_ids"), column_lengths(dataset, "labels")
+        self.sampler = TokenBatchSampler(source, target, **options)
         logger.info(f"Token batches: {self.sampler.padding()}")
         loader = DataLoader(
             dataset,

@@ -302,3 +302,20 @@ def test_separate_vocabularies_train_and_load(recipe, tmp_path):
         AutoTokenizer.from_pretrained(folder, subfolder="target"),
     )
     assert model.config.target_vocab_size == len(target)
+
+
+def test_a_streamed_corpus_trains_resumes_and_is_evaluated(recipe, tmp_path):
+    keys = {"streaming": True, "max_steps": 8, "save_steps": 4}
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    assert json.loads((tmp_path / "whole" / "results.json").read_text())["validation"]["bleu"] >= 0
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    (tmp_path / "parts" / "checkpoint-8" / "complete").unlink()
+    train_script.main([*recipe(output_dir=str(tmp_path / "parts"), **keys), "--resume_from_checkpoint", "last"])
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+def test_early_stopping_stops_and_asks_for_evaluations(recipe, tmp_path):
+    with pytest.raises(SystemExit, match="early_stopping needs evaluations"):
+        train_script.main(recipe(early_stopping=2, eval_strategy="no"))
+    train_script.main(recipe(early_stopping=1, rate_factor=1e-9, eval_steps=2, save_steps=2, max_steps=50))
+    assert len(losses(tmp_path / "run")) < 20

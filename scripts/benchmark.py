@@ -12,11 +12,13 @@ The same, and the cost of a million synthetic pairs and of 4.5 million lengths, 
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+
+
+SIDES = ["source", "target"]
 
 
 @dataclass
@@ -65,9 +67,10 @@ def compare_orders(corpus_arguments: CorpusArguments, options: DataBenchmarkArgu
     from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
     from vanilla_transformer.training.batching import Limits, Padding, TokenBatchSampler, column_lengths, cut
     from vanilla_transformer.training.data import load_corpus, tokenize
+    from vanilla_transformer.training.vocabulary import sentences
 
     text = load_corpus(corpus_arguments, splits=("train",))["train"]
-    tokenizer = train_tokenizer(_texts(text), vocab_size=options.vocab_size)
+    tokenizer = train_tokenizer(sentences(text, SIDES), vocab_size=options.vocab_size)
     tokens = tokenize(text, tokenizer, num_proc=corpus_arguments.num_proc)
     source, target = column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels")
     orders = {
@@ -96,13 +99,14 @@ def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
     from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
     from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
     from vanilla_transformer.training.data import load_corpus, tokenize
+    from vanilla_transformer.training.vocabulary import sentences
 
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.tsv"
         _write_synthetic_pairs(path, pairs)
         start = time.perf_counter()
         text = load_corpus(CorpusArguments(train_files=[str(path)]), splits=("train",))["train"]
-        tokenizer = train_tokenizer(_texts(text.select(range(min(pairs, 100_000)))), vocab_size=vocab_size)
+        tokenizer = train_tokenizer(sentences(text, SIDES, 100_000), vocab_size=vocab_size)
         tokens = tokenize(text, tokenizer)
         sampler = TokenBatchSampler(column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels"))
         assert sum(map(len, sampler)) == pairs
@@ -128,12 +132,6 @@ def time_batching(number: int) -> tuple[float, float, int]:
     done = time.perf_counter()
     assert pairs == number
     return made - start, done - made, len(sampler)
-
-
-def _texts(dataset) -> Iterator[str]:
-    for batch in dataset.iter(batch_size=1000):
-        yield from batch["source"]
-        yield from batch["target"]
 
 
 def _write_synthetic_pairs(path: Path, pairs: int) -> None:

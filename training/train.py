@@ -23,11 +23,16 @@ from vanilla_transformer.training.arguments import (
 
 
 def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        train(*parse_recipe(__doc__, argv))
+
+
+def parse_recipe(description: str, argv: list[str] | None = None) -> tuple:
+    """The arguments of a run: model, corpus, vocabulary, training."""
     from vanilla_transformer.training.trainer import TranslationTrainingArguments
 
     types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
-    with errors_as_sentences():
-        train(*parse_arguments(types, __doc__, argv))
+    return parse_arguments(types, description, argv)
 
 
 def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict | None:

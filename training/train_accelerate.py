@@ -11,22 +11,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    ModelArguments,
-    VocabularyArguments,
-    errors_as_sentences,
-    parse_arguments,
-)
-from vanilla_transformer.training.train import make_model, prepare_data
+from vanilla_transformer.training.arguments import errors_as_sentences
+from vanilla_transformer.training.train import make_model, parse_recipe, prepare_data
 
 
 def main(argv: list[str] | None = None) -> None:
-    from vanilla_transformer.training.trainer import TranslationTrainingArguments
-
-    types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
     with errors_as_sentences():
-        train(*parse_arguments(types, __doc__, argv))
+        train(*parse_recipe(__doc__, argv))
 
 
 def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list[float]:

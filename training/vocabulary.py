@@ -21,9 +21,9 @@ def learn_vocabularies(text: Dataset | IterableDataset, options: VocabularyArgum
     """
     folder = Path(folder)
     if not options.separate:
-        return [_learn(_texts(text, ["source", "target"], options.vocabulary_pairs), options, folder)]
+        return [_learn(sentences(text, ["source", "target"], options.vocabulary_pairs), options, folder)]
     sides = [("source", folder), ("target", folder / TARGET)]
-    return [_learn(_texts(text, [side], options.vocabulary_pairs), options, place) for side, place in sides]
+    return [_learn(sentences(text, [side], options.vocabulary_pairs), options, place) for side, place in sides]
 
 
 def load_tokenizers(path: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
@@ -33,9 +33,9 @@ def load_tokenizers(path: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrain
     return AutoTokenizer.from_pretrained(path), target
 
 
-def _learn(sentences: Iterator[str], options: VocabularyArguments, folder: Path) -> int:
+def _learn(texts: Iterator[str], options: VocabularyArguments, folder: Path) -> int:
     tokenizer = train_tokenizer(
-        sentences,
+        texts,
         vocab_size=options.vocab_size,
         algorithm=options.algorithm,
         normalization=options.normalization,
@@ -46,7 +46,7 @@ def _learn(sentences: Iterator[str], options: VocabularyArguments, folder: Path)
     return len(tokenizer)
 
 
-def _texts(dataset: Dataset | IterableDataset, columns: list[str], pairs: int | None) -> Iterator[str]:
+def sentences(dataset: Dataset | IterableDataset, columns: list[str], pairs: int | None = None) -> Iterator[str]:
     """The sentences of some columns, a thousand pairs in memory at a time."""
     for batch in islice(dataset.iter(batch_size=1000), None if pairs is None else -(-pairs // 1000)):
         for column in columns:

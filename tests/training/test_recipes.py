@@ -8,27 +8,19 @@ from accelerate.commands.config.config_args import load_config_from_file
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training import train
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    ModelArguments,
-    VocabularyArguments,
-    parse_arguments,
-)
-from vanilla_transformer.training.trainer import TranslationTrainingArguments
 
 
 FOLDER = Path(train.__file__).parent
 RECIPES = sorted((FOLDER / "recipes").glob("*.yaml"))
-TYPES = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_understood_to_the_last_key(path):
-    model, _, vocabulary, training = parse_arguments(TYPES, "", [str(path), "--use_cpu", "--bf16", "false"])
+    model, corpus, vocabulary, training = train.parse_recipe("", [str(path), "--use_cpu", "--bf16", "false"])
     recipe = yaml.safe_load(path.read_text())
     for name, value in recipe.items():
         if name != "bf16":
-            holder = next(each for each in (model, _, vocabulary, training) if hasattr(each, name))
+            holder = next(each for each in (model, corpus, vocabulary, training) if hasattr(each, name))
             found = getattr(holder, name)
             assert getattr(found, "value", found) == value, name
     fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}

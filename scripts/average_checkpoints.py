@@ -6,7 +6,7 @@ The last five of a run:
 
 Any checkpoints of one model, by name:
 
-    vanilla-average-checkpoints --checkpoints runs/demo/checkpoint-800 runs/demo/checkpoint-1600 --output_dir mean
+    vanilla-average-checkpoints --checkpoints runs/demo/checkpoint-1200 runs/demo/checkpoint-1300 --output_dir mean
 """
 
 import shutil
@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+
+
+# Weights, optimizer, random numbers; what remains are configuration and tokenizers.
+ONLY_FOR_TRAINING = ("*.safetensors", "*.pt", "*.pth", "*.bin", "trainer_state.json", "complete")
 
 
 @dataclass
@@ -52,9 +56,7 @@ def average_checkpoints(options: AverageArguments) -> list[Path]:
         raise ValueError(f"{options.run} has no whole checkpoint.")
     state = average(load_states(paths))
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
-        for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
-            if (paths[-1] / name).is_file():
-                shutil.copy(paths[-1] / name, folder / name)
+        shutil.copytree(paths[-1], folder, ignore=shutil.ignore_patterns(*ONLY_FOR_TRAINING), dirs_exist_ok=True)
         save_file(state, folder / WEIGHTS, metadata={"format": "pt"})
     return paths
 

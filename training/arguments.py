@@ -1,4 +1,4 @@
-"""The keys of a recipe, as dataclasses for `HfArgumentParser`. Nothing heavy is imported: `--help` must be quick."""
+"""The keys of a recipe, as dataclasses for `HfArgumentParser`."""
 
 import json
 import os
@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Literal
 
 import yaml
+from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers.hf_argparser import HfArgumentParser
 
 
@@ -71,6 +73,12 @@ class CorpusArguments:
         return getattr(self, f"{split}_files")
 
     def __post_init__(self):
+        for name in ("source_lang", "target_lang"):
+            if not isinstance(getattr(self, name), str):
+                raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
+        for name in ("train_files", "validation_files", "test_files", "columns"):
+            if isinstance(getattr(self, name), str):  # a recipe may name one file without brackets
+                setattr(self, name, [getattr(self, name)])
         given = [split for split in ("train", "validation", "test") if self.files(split)]
         if self.dataset and given:
             raise ValueError(f"Both dataset={self.dataset!r} and {given[0]}_files are given: keep one of them.")
@@ -101,6 +109,12 @@ class VocabularyArguments:
     min_frequency: int = key(2, "How often two pieces must meet to be joined (bpe and wordpiece).")
     vocabulary_pairs: int | None = key(None, "Learn from about the first so many pairs only (whole thousands).")
 
+    def __post_init__(self):
+        for name in ("vocabulary_pairs", "min_frequency"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+
 
 @dataclass
 class TokenizerArguments(VocabularyArguments):
@@ -125,7 +139,12 @@ class ModelArguments:
 
     def __post_init__(self):
         if isinstance(self.model_config, str):
-            self.model_config = json.loads(self.model_config)
+            try:
+                self.model_config = json.loads(self.model_config)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"model_config={self.model_config!r} is not valid JSON ({error}).") from error
+        if not isinstance(self.model_config, dict | None):
+            raise ValueError(f'model_config={self.model_config!r} must name fields, for example {{"dropout": 0.3}}.')
 
 
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
@@ -168,9 +187,11 @@ def errors_as_sentences() -> Iterator[None]:
     """Ends a script with one sentence where the user can mend what is wrong; `VANILLA_TRACEBACK=1` shows the rest."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ImportError, StrictDataclassError, SafetensorError) as error:
         if os.environ.get("VANILLA_TRACEBACK"):
             raise
-        sys.exit(f"{Path(sys.argv[0]).name}: {error}")
+        # A strict dataclass wraps the sentence that matters.
+        sentence = error.__cause__ if isinstance(error, StrictDataclassError) else error
+        sys.exit(f"{Path(sys.argv[0]).name}: {sentence}")
     except KeyboardInterrupt:
         sys.exit(130)

@@ -34,9 +34,12 @@ def average(states: Iterable[State]) -> State:
 
 def checkpoints(folder: str | Path) -> list[Path]:
     """The whole checkpoints of a run, oldest first. One that was being written when the run died is not among them."""
-    numbered = [(re.fullmatch(r"checkpoint-(\d+)", path.name), path) for path in Path(folder).glob("checkpoint-*")]
-    found = sorted((int(match[1]), path) for match, path in numbered if match and (path / COMPLETE).is_file())
-    return [path for _, path in found]
+    named = [path for path in Path(folder).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
+    return sorted((path for path in named if (path / COMPLETE).is_file()), key=step_of)
+
+
+def step_of(checkpoint: Path) -> int:
+    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def load_states(paths: Iterable[str | Path]) -> Iterable[State]:

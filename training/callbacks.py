@@ -11,7 +11,7 @@ import torch
 from transformers import ProgressCallback, TrainerCallback
 
 from vanilla_transformer.training.averaging import checkpoints
-from vanilla_transformer.training.plots import plot_learning_curve
+from vanilla_transformer.training.plots import plot_learning_curve, read_metrics
 
 
 class SetEpoch(TrainerCallback):
@@ -83,8 +83,7 @@ class MetricsFile(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         # What a resumed run is about to do again is taken out, so that every step stands there once.
         if state.is_world_process_zero and self.path.is_file():
-            lines = [json.loads(line) for line in self.path.read_text(encoding="utf-8").splitlines()]
-            kept = [line for line in lines if line["step"] <= state.global_step]
+            kept = [line for line in read_metrics(self.path) if line["step"] <= state.global_step]
             self.path.write_text("".join(json.dumps(line) + "\n" for line in kept), encoding="utf-8")
 
     def on_log(self, args, state, control, logs=None, **kwargs):

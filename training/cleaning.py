@@ -1,6 +1,6 @@
 """Leaving out training pairs that teach nothing: each step switchable, and a table of what each one dropped."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
 
@@ -16,7 +16,7 @@ DUPLICATE = "duplicate"
 
 @dataclass
 class CleaningReport:
-    """How many pairs each step dropped. For a stream the numbers grow as it is read."""
+    """How many pairs each step dropped. For a stream the numbers are of the pass going on or last done."""
 
     loaded: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
@@ -96,21 +96,29 @@ def _judge(batch: dict[str, list[str]], arguments: CorpusArguments) -> dict[str,
 
 
 def _clean_stream(dataset: IterableDataset, arguments: CorpusArguments, report: CleaningReport) -> IterableDataset:
+    """Every pass over the stream starts afresh: what an earlier one has seen is no duplicate."""
+    return IterableDataset.from_generator(
+        _kept_pairs,
+        features=dataset.features,
+        gen_kwargs={"pass_over": dataset, "arguments": arguments, "report": report},
+    )
+
+
+def _kept_pairs(pass_over: IterableDataset, arguments: CorpusArguments, report: CleaningReport) -> Iterator[dict]:
     tests = steps(arguments)
     seen: set[int] = set()
-
-    def keep(pair: dict[str, str]) -> bool:
+    report.loaded, report.dropped = 0, dict.fromkeys(report.dropped, 0)
+    for pair in pass_over:
         report.loaded += 1
         found = next((name for name, test in tests.items() if test(pair["source"], pair["target"])), None)
         if found is None and arguments.drop_duplicates:
             fingerprint = _fingerprint(pair["source"], pair["target"])
             found = DUPLICATE if fingerprint in seen else None
             seen.add(fingerprint)
-        if found is not None:
+        if found is None:
+            yield pair
+        else:
             report.dropped[found] += 1
-        return found is None
-
-    return dataset.filter(keep)
 
 
 def _ratio(source: str, target: str) -> float:

@@ -126,6 +126,11 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
     """A tokenizer changes in memory when it is used, so `datasets` would not know it again; its file does not."""
     digest = hashlib.sha256(f"{dataset._fingerprint} {keep_text}".encode())
     for tokenizer in tokenizers:
+        if not hasattr(tokenizer, "backend_tokenizer"):  # plain Python: its vocabulary tells it apart
+            digest.update(
+                f"{type(tokenizer)} {tokenizer.init_kwargs} {sorted(tokenizer.get_vocab().items())}".encode()
+            )
+            continue
         content = json.loads(tokenizer.backend_tokenizer.to_str())
         content.pop("padding"), content.pop("truncation")  # left there by the last call
         digest.update(json.dumps(content).encode())

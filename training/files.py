@@ -9,6 +9,7 @@ import gzip
 import json
 import shutil
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import zip_longest
@@ -93,7 +94,9 @@ def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tupl
                 f".{target_lang}): rename it, or set source_lang and target_lang."
             )
         stem = str(path.with_name(path.name.removesuffix(".gz"))).removesuffix(f".{language}")
-        sides.setdefault(stem, {})[language] = path
+        if language in sides.setdefault(stem, {}):
+            raise ValueError(f"{sides[stem][language]} and {path} are the same side of one pair: give one of them.")
+        sides[stem][language] = path
     for stem, found in sides.items():
         if len(found) < 2:
             missing = target_lang if source_lang in found else source_lang
@@ -120,7 +123,7 @@ def _lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
                 f"{path}, line {number}: byte {error.start + 1} is not UTF-8 ({error.reason}). Convert the file, for "
                 "example with iconv -t utf-8."
             ) from error
-        except (EOFError, gzip.BadGzipFile) as error:
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path} is not a whole gzip file ({error}): copy or download it again.") from error
 
 

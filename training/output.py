@@ -19,6 +19,8 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     path = Path(path)
     if path.exists() and not overwrite and (not path.is_dir() or any(path.iterdir())):
         raise ValueError(f"{path} is already there: choose another place, or pass --overwrite to replace it.")
+    if (path / "run.json").is_file() or any(path.glob("checkpoint-*")):
+        raise ValueError(f"{path} holds a training run, which nothing here replaces: choose another place.")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
     try:

@@ -9,6 +9,17 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 
+def read_metrics(path: Path) -> list[dict]:
+    """The entries of a metrics.jsonl; a last line that a power cut left half written is passed over."""
+    entries = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            entries.append(json.loads(line))
+        except json.JSONDecodeError:
+            logger.warning(f"{path}: passed over the broken line {line!r:.60}")
+    return entries
+
+
 def _pyplot():
     """matplotlib without a screen, or None if it is not installed."""
     try:
@@ -27,7 +38,7 @@ def plot_learning_curve(metrics: Path, picture: Path) -> None:
     pyplot = _pyplot()
     if pyplot is None or not metrics.is_file():
         return
-    lines = [json.loads(line) for line in metrics.read_text(encoding="utf-8").splitlines()]
+    lines = read_metrics(metrics)
     panels = [
         ("loss per token", {"loss": "training (smoothed labels)", "eval_loss": "validation"}),
         ("BLEU", {"eval_bleu": "validation"}),

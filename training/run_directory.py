@@ -7,6 +7,7 @@ import sys
 import time
 from dataclasses import MISSING, asdict, fields
 from importlib.metadata import version
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,17 @@ import yaml
 
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
 # Said of one start, not of the run; or a secret.
-NOT_IN_RECIPE = {"resume_from_checkpoint", "hub_token", "include_num_input_tokens_seen", "accelerator_config"}
+NOT_IN_RECIPE = {
+    *(
+        "resume_from_checkpoint",
+        "hub_token",
+        "include_num_input_tokens_seen",
+        "accelerator_config",
+        "do_eval",
+        "debug",
+    ),
+    *("dataloader_pin_memory", "disable_tqdm", "gradient_checkpointing_kwargs", "lr_scheduler_kwargs", "fsdp_config"),
+}
 
 
 def require_fresh(folder: Path, resume: str | None) -> None:
@@ -38,14 +49,14 @@ def write_json(path: Path, content: Any) -> None:
 
 
 def write_recipe(folder: Path, *arguments) -> None:
-    """recipe.yaml: every key that differs from its default, whether a recipe or the command line set it."""
+    """recipe.yaml: every key whose value differs from its default, whoever set it."""
     recipe: dict[str, Any] = {}
     for each in arguments:
         content = each.to_dict() if hasattr(each, "to_dict") else asdict(each)
         for field in fields(each):
             default = field.default if field.default_factory is MISSING else field.default_factory()
             value = content.get(field.name)
-            if field.init and field.name not in NOT_IN_RECIPE and value is not None and value != default:
+            if field.init and field.name not in NOT_IN_RECIPE and value != default:
                 recipe[field.name] = value
     folder.mkdir(parents=True, exist_ok=True)
     text = yaml.safe_dump(json.loads(json.dumps(recipe, default=str)), sort_keys=False, allow_unicode=True)
@@ -58,7 +69,7 @@ def write_description(folder: Path, model, corpus, datasets, args) -> None:
     write_json(
         folder / "run.json",
         {
-            "command": sys.argv,
+            "command": [word if before != "--hub_token" else "***" for before, word in pairwise(["", *sys.argv])],
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "python": platform.python_version(),
             "versions": {name: version(name) for name in PACKAGES},

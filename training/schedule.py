@@ -8,6 +8,7 @@ from torch.optim.lr_scheduler import LambdaLR
 
 def peak_rate(d_model: int, warmup_steps: int) -> float:
     """The rate at the end of the warm-up, its highest."""
+    _require_warmup(warmup_steps)
     return (d_model * warmup_steps) ** -0.5
 
 
@@ -21,6 +22,10 @@ def inverse_sqrt_schedule(optimizer: Optimizer, warmup_steps: int) -> LambdaLR:
 
     `get_scheduler("inverse_sqrt")` counts from 0, which makes the first update one of rate zero.
     """
+    _require_warmup(warmup_steps)
+    return LambdaLR(optimizer, lambda updates: share_of_peak(updates + 1, warmup_steps))
+
+
+def _require_warmup(warmup_steps: int) -> None:
     if warmup_steps < 1:
         raise ValueError(f"warmup_steps={warmup_steps}: the inverse square root needs at least one step of warm-up.")
-    return LambdaLR(optimizer, lambda updates: share_of_peak(updates + 1, warmup_steps))

@@ -1,7 +1,7 @@
 """Train a translation model from a recipe.
 
     vanilla-train training/recipes/demo.yaml
-    vanilla-train training/recipes/multi30k_en_de.yaml --dropout 0.3 --output_dir runs/mine
+    vanilla-train training/recipes/multi30k_en_de.yaml --max_steps 5000 --output_dir runs/mine
 
 A recipe is a YAML file; every key of it is also an option here, and the option wins. The same command trains in one
 process or, behind `accelerate launch`, in many:
@@ -47,8 +47,14 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict
     require_fresh(folder, args.resume_from_checkpoint)
     set_seed(args.seed)
     with args.main_process_first(desc="reading the corpus"):
-        corpus, datasets, tokenizers = prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder)
+        # A fresh run learns its own vocabulary, whatever a refused one may have left; the other processes load it.
+        learn = not args.resume_from_checkpoint and args.process_index == 0
+        corpus, datasets, tokenizers = prepare_data(
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
+        )
     model = make_model(model_arguments, *tokenizers)
+    if args.should_save:
+        write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     trainer = TranslationTrainer(
         model,
         args,
@@ -58,7 +64,6 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict
         eval_dataset=datasets.get("validation"),
     )
     if args.should_save:
-        write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
         write_description(folder, model, corpus, datasets, args)
         print(f"{corpus.report}\n{model.num_parameters():,} parameters, {len(tokenizers[0]):,} pieces")
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
@@ -69,8 +74,8 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict
     return finish(trainer, datasets)
 
 
-def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder: Path):
-    """The corpus, its tokenised splits, and the tokenizers: given, the run's own, or learned now."""
+def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder: Path, *, learn: bool):
+    """The corpus, its tokenised splits, and the tokenizers: given, learned now, or learned when the run began."""
     from datasets import Dataset, IterableDataset
 
     from vanilla_transformer.training.data import load_corpus, tokenize
@@ -79,8 +84,8 @@ def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder
 
     corpus = load_corpus(corpus_arguments)
     place = model_arguments.tokenizer or model_arguments.model_name_or_path or folder / "tokenizer"
-    if place == folder / "tokenizer" and not (place / "tokenizer.json").is_file():
-        with whole_folder(place) as temporary:
+    if place == folder / "tokenizer" and learn:
+        with whole_folder(place, overwrite=True) as temporary:
             learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
     tokenizers = load_tokenizers(place)
     datasets = {}
@@ -119,12 +124,13 @@ def make_model(model_arguments, tokenizer, target_tokenizer):
 
 def finish(trainer, datasets) -> dict:
     """The mean of the last checkpoints as the final model, and its results on the validation and test sets."""
-    from vanilla_transformer.training.averaging import average, checkpoints, load_states
+    from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
     from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import write_json
 
     args, folder = trainer.args, Path(trainer.args.output_dir)
-    last = checkpoints(folder)[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    done = [path for path in checkpoints(folder) if step_of(path) <= trainer.state.global_step]
+    last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
     if last or args.ema_decay:
         state = average(load_states(last)) if last else trainer.ema.state
         trainer.model.load_state_dict(state, strict=False)

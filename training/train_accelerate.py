@@ -1,7 +1,7 @@
 """Train with the loop in plain sight: the same data, batches, loss and schedule as train.py, on Accelerate alone.
 
     python training/train_accelerate.py training/recipes/demo.yaml --output_dir runs/demo_loop
-    accelerate launch --cpu --num_processes 2 training/train_accelerate.py training/recipes/demo.yaml
+    ACCELERATE_USE_CPU=true torchrun --standalone --nproc_per_node 2 training/train_accelerate.py RECIPE
 
 Takes the same recipes. Read it to learn what a training step is, or copy it to change one; for evaluation on the way,
 early stopping, TensorBoard and the Hub there is train.py.
@@ -31,18 +31,46 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
     from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
     from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy
     from vanilla_transformer.training.output import whole_folder
-    from vanilla_transformer.training.run_directory import require_fresh
-    from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
+    from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
+    from vanilla_transformer.training.schedule import inverse_sqrt_schedule
+    from vanilla_transformer.training.vocabulary import TARGET
 
+    if args.resume_from_checkpoint:
+        raise ValueError("This loop writes no checkpoints to resume from: train.py does.")
+    if args.lr_scheduler_type != "inverse_sqrt" or args.max_steps < 1 or corpus_arguments.streaming:
+        raise ValueError(
+            "This loop knows inverse_sqrt, max_steps and corpora on disk only: for the rest use train.py."
+        )
+    unused = (
+        "bpe_dropout",
+        "prefix_replace",
+        "prefix_drop",
+        "ema_decay",
+        "max_grad_norm",
+        "weight_decay",
+        "early_stopping",
+    )
+    for name in unused:
+        if getattr(args, name):
+            raise ValueError(f"This loop does without {name}: leave it out, add it to the loop, or use train.py.")
     # Accumulation is done by hand below, so that the loss can be divided by the tokens of the whole update.
-    accelerator = Accelerator(cpu=args.use_cpu, dataloader_config=DataLoaderConfiguration(dispatch_batches=False))
+    accelerator = Accelerator(
+        cpu=args.use_cpu,
+        mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
+        dataloader_config=DataLoaderConfiguration(dispatch_batches=False),
+    )
     folder = Path(args.output_dir)
-    require_fresh(folder, args.resume_from_checkpoint)
+    require_fresh(folder, resume=None)
     set_seed(args.seed)
     with accelerator.main_process_first():
-        _, datasets, tokenizers = prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder)
+        corpus, datasets, tokenizers = prepare_data(
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=accelerator.is_main_process
+        )
     pairs = datasets["train"].select_columns(["input_ids", "labels"])
     model = make_model(model_arguments, *tokenizers)
+    if accelerator.is_main_process:
+        write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
+        write_description(folder, model, corpus, datasets, args)
 
     sampler = TokenBatchSampler(
         column_lengths(pairs, "input_ids"),
@@ -52,8 +80,8 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
         seed=args.seed,
     )
     collator = DataCollatorForSeq2Seq(tokenizers[0], model=model)
-    warmup = int(args.warmup_steps)
-    rate = args.rate_factor * peak_rate(model.config.d_model, warmup)
+    warmup = args.get_warmup_steps(args.max_steps)
+    rate = args.papers_rate(model.config.d_model) if args.learning_rate is None else args.learning_rate
     optimizer = torch.optim.AdamW(  # without weight decay, AdamW is Adam
         model.parameters(), lr=rate, betas=(args.adam_beta1, args.adam_beta2), eps=args.adam_epsilon, weight_decay=0.0
     )
@@ -84,7 +112,7 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
         optimizer.zero_grad()
 
         losses.append(accelerator.reduce(total).item())
-        if step % int(args.logging_steps) == 0:
+        if step % max(int(args.logging_steps), 1) == 0:
             speed = step / (time.perf_counter() - start)
             left = (args.max_steps - step) / speed
             accelerator.print(
@@ -95,6 +123,8 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
         with whole_folder(folder / "model", overwrite=True) as temporary:
             accelerator.unwrap_model(model).save_pretrained(temporary)
             tokenizers[0].save_pretrained(temporary)
+            if tokenizers[1] is not None:
+                tokenizers[1].save_pretrained(temporary / TARGET)
     accelerator.print(f"model in {folder / 'model'}")
     accelerator.end_training()
     return losses

@@ -21,8 +21,10 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
+    TrainerState,
 )
 from transformers.integrations import is_tensorboard_available
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SchedulerType, rotate_checkpoints
 from transformers.utils import logging
 
@@ -66,11 +68,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     ddp_find_unused_parameters: bool | None = key(False, "Whether DDP looks for parameters without a gradient.")
 
     max_tokens: int = key(25_000, "Most source and most target tokens in a batch of one process, padding included.")
-    rate_factor: float | None = key(
-        1.0,
-        "Multiplies the paper's peak rate, (d_model * warmup_steps)^-0.5, which takes the place of learning_rate. "
-        "null (in a recipe): learning_rate as it is given.",
+    learning_rate: float | None = key(
+        None, "The peak rate; by default the paper's, (d_model * warmup_steps)^-0.5, times rate_factor."
     )
+    rate_factor: float = key(1.0, "Multiplies the paper's rate, where learning_rate is not given.")
     smoothing: Smoothing = key(
         "others", "Who shares the smoothed probability: others (the authors'), all, no_padding."
     )
@@ -89,12 +90,31 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         if self.report_to in ("tensorboard", ["tensorboard"]) and not is_tensorboard_available():
             self.report_to = "none"
         super().__post_init__()
-        if self.early_stopping and self.eval_strategy == "no":
-            raise ValueError("early_stopping needs evaluations: set eval_strategy to steps and eval_steps.")
+        if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
+            raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
+        if self.learning_rate is None and self.lr_scheduler_type != SchedulerType.INVERSE_SQRT:
+            raise ValueError(
+                f"lr_scheduler_type={self.lr_scheduler_type.value} needs a learning_rate: the paper's rate is for its "
+                "own schedule, inverse_sqrt."
+            )
+        if self.learning_rate is not None and self.rate_factor != 1.0:
+            raise ValueError("learning_rate and rate_factor are both given: rate_factor multiplies the paper's rate.")
+        if self.label_smoothing_factor:
+            raise ValueError(
+                'label_smoothing_factor is for the stock trainer: here set model_config: {"label_smoothing": ...}.'
+            )
+        for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ValueError(f"{name}={value!r} must be a whole number of {least} or more.")
         # Token batches have different widths, which one process can't join to deal them out to the others.
         self.accelerator_config.dispatch_batches = False
         # The progress bar shows the speed in tokens. (As a default, this word can't pass the library's parser.)
         self.include_num_input_tokens_seen = "non_padding"
+
+    def papers_rate(self, d_model: int) -> float:
+        """The peak rate of section 5.3, multiplied."""
+        return self.rate_factor * peak_rate(d_model, self.get_warmup_steps(self.max_steps))
 
 
 class TranslationTrainer(Seq2SeqTrainer):
@@ -126,8 +146,8 @@ class TranslationTrainer(Seq2SeqTrainer):
     ):
         self.target_tokenizer = target_tokenizer or tokenizer
         _require_vocabulary(model, tokenizer, self.target_tokenizer)
-        if args.rate_factor is not None and args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
-            args.learning_rate = args.rate_factor * peak_rate(model.config.d_model, int(args.warmup_steps))
+        if args.learning_rate is None:
+            args.learning_rate = args.papers_rate(model.config.d_model)
         self.stop_gently = StopGently()
         self.ema = ExponentialMovingAverage(args.ema_decay) if args.ema_decay else None
         # The library turns the cache off for training and would save that: a saved model must decode with it.
@@ -270,6 +290,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             raise not_a_number(self.state.global_step, self.args.output_dir)
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         limit, self.args.save_total_limit = self.args.save_total_limit, None
+        if self.args.should_save:
+            (folder / COMPLETE).unlink(missing_ok=True)  # of an abandoned run through the same step
         try:
             super()._save_checkpoint(model, trial)
             if self.ema is not None and self.args.should_save:
@@ -292,6 +314,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         in_training, config.use_cache = config.use_cache, self._use_cache
         try:
             super()._save(output_dir, state_dict)
+            if self.target_tokenizer is not self.processing_class and self.args.should_save:
+                self.target_tokenizer.save_pretrained(Path(output_dir or self.args.output_dir) / TARGET)
         finally:
             config.use_cache = in_training
 
@@ -304,8 +328,15 @@ class TranslationTrainer(Seq2SeqTrainer):
             resume_from_checkpoint = str(whole[-1])
         if resume_from_checkpoint:
             _require_same_architecture(self.model, Path(resume_from_checkpoint))
+            if isinstance(self.train_dataset, IterableDataset):
+                logger.warning("A stream goes on exactly only within its first pass: later passes begin anew.")
             if self.ema is not None:
                 self.ema.load(Path(resume_from_checkpoint), self.args.device)
+            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
+            if 0 < self.args.max_steps <= state.global_step:  # trained already: `Trainer` would make one update more
+                self._load_from_checkpoint(resume_from_checkpoint)
+                self.state = state
+                return None
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
 
 
@@ -319,6 +350,11 @@ def _require_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
 ) -> None:
     config = model.config
+    if getattr(config, "target_vocab_size", None) is not None and target_tokenizer is tokenizer:
+        raise ValueError(
+            f"The model has a target vocabulary of its own ({config.target_vocab_size:,} pieces), but there is one "
+            f"tokenizer only: give the target's, in the subfolder {TARGET!r} of the tokenizer."
+        )
     output_size = getattr(config, "output_vocab_size", config.vocab_size)
     for name, size, each in [
         ("vocab_size", config.vocab_size, tokenizer),

@@ -65,6 +65,8 @@ def test_the_script_refuses_other_architectures_and_empty_runs(run, make_model, 
         average_checkpoints.main(["--checkpoints", *paths, "--output_dir", str(tmp_path / "x")])
     with pytest.raises(SystemExit, match="no whole checkpoint"):
         average_checkpoints.main(["--run", str(tmp_path / "other"), "--output_dir", str(tmp_path / "x")])
+    with pytest.raises(SystemExit, match="holds a training run"):
+        average_checkpoints.main(["--run", str(folder), "--output_dir", str(folder), "--overwrite"])
     with pytest.raises(SystemExit, match="either --run or --checkpoints"):
         average_checkpoints.main(["--output_dir", str(tmp_path / "x")])
     assert not (tmp_path / "x").exists()

@@ -177,6 +177,15 @@ def test_each_step_drops_what_it_says_and_counts_it(tmp_path, steps, dropped, st
     assert kept == [pair for n, pair in enumerate(DIRTY) if pair in kept and not (dropped.get("duplicate") and n == 6)]
 
 
+def test_a_second_pass_over_a_stream_is_cleaned_like_the_first(tmp_path):
+    arguments = CorpusArguments(train_files=write(tmp_path, "train", DIRTY), streaming=True, drop_duplicates=True)
+    corpus = load_corpus(arguments)
+    first, second = rows(corpus["train"]), rows(corpus["train"])
+    assert len(first) == 5
+    assert second == first
+    assert corpus.report.loaded == len(DIRTY)
+
+
 def test_the_report_is_a_table(tmp_path):
     corpus = load_corpus(CorpusArguments(train_files=write(tmp_path, "train", DIRTY), max_words=5))
     assert [line.split() for line in str(corpus.report).splitlines()] == [

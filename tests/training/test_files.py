@@ -136,6 +136,10 @@ def test_a_table_without_a_header_gets_its_columns_named(tmp_path):
         ({"x.jsonl": '{"en": "a", "fr": "b"}\n'}, r"x\.jsonl, line 1 has no 'de' among its columns 'en', 'fr'"),
         ({"x.jsonl": '{"en": 3, "de": "b"}\n'}, r"x\.jsonl, line 1: 3 is not text"),
         ({"x.parquet": b"not parquet"}, r"x\.parquet is not a whole Parquet file"),
+        (
+            {"train.en.gz": gzip.compress(b"a\n" * 99)[:12] + b"\xff" * 20, "train.de": "a\n"},
+            r"train\.en\.gz is not a whole gzip",
+        ),
         ({"train.en.gz": b"\x1f\x8b\x08\x00broken", "train.de": "a\n"}, r"train\.en\.gz is not a whole gzip file"),
     ],
 )
@@ -146,6 +150,14 @@ def test_what_is_wrong_is_named_with_file_line_and_remedy(tmp_path, files, messa
     pattern = str(tmp_path / ("train" if name.startswith("train") else name))
     with pytest.raises(ValueError, match=f"(?s){message}"):
         read([pattern])
+
+
+def test_the_same_side_twice_is_refused(tmp_path):
+    write_text(tmp_path)
+    with gzip.open(tmp_path / "train.en.gz", "wb") as packed:
+        packed.write(b"x\n")
+    with pytest.raises(ValueError, match=r"are the same side of one pair"):
+        read([str(tmp_path / "train.*")])
 
 
 def test_files_that_do_not_belong_together_are_refused(tmp_path):

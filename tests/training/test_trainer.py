@@ -294,6 +294,11 @@ def test_noise_and_bpe_dropout_reach_training(recipe, tmp_path):
     assert losses(tmp_path / "noise2") == losses(tmp_path / "noise")
 
 
+def test_one_file_needs_no_brackets(recipe, tmp_path):
+    train_script.main(recipe(train_files=write_reversals(tmp_path), max_steps=2))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["pairs"]["train"] == 400
+
+
 def test_separate_vocabularies_train_and_load(recipe, tmp_path):
     train_script.main(recipe(separate=True, max_steps=4, vocab_size=280))
     folder = tmp_path / "run" / "model"
@@ -319,3 +324,55 @@ def test_early_stopping_stops_and_asks_for_evaluations(recipe, tmp_path):
         train_script.main(recipe(early_stopping=2, eval_strategy="no"))
     train_script.main(recipe(early_stopping=1, rate_factor=1e-9, eval_steps=2, save_steps=2, max_steps=50))
     assert len(losses(tmp_path / "run")) < 20
+
+
+def test_resuming_a_finished_run_makes_no_further_update(recipe, tmp_path):
+    train_script.main(recipe())
+    run = tmp_path / "run"
+    before, weights = losses(run), final_weights(run)
+    (run / "results.json").unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 12, "lo')  # half a line, as a power cut leaves it
+    train_script.main([*recipe(), "--resume_from_checkpoint", "last"])
+    assert (run / "results.json").is_file()
+    assert not (run / "checkpoint-13").exists()
+    for name, tensor in final_weights(run).items():
+        assert_close(tensor, weights[name], rtol=0, atol=0)
+    assert before
+
+
+def test_a_refused_run_leaves_no_vocabulary_for_the_next(recipe, tmp_path):
+    with pytest.raises(SystemExit, match="no preset 'tinny'"):
+        train_script.main(recipe(preset="tinny", vocab_size=268, max_steps=2))
+    train_script.main(recipe(vocab_size=264, max_steps=2))
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "run" / "model")) == 264
+
+
+def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):
+    keys = {"learning_rate": 1e-3, "lr_scheduler_type": "linear", "max_steps": 4, "eval_strategy": "no"}
+    train_script.main(recipe(**keys))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line["learning_rate"] for line in lines if "learning_rate" in line) <= 1e-3
+    train_script.main([str(tmp_path / "run" / "recipe.yaml"), "--output_dir", str(tmp_path / "again")])
+    assert losses(tmp_path / "again") == losses(tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"model_config": {"dropout": 2}}, r"dropout=2 must be at least 0 and less than 1"),
+        ({"model_config": {"d_model": "big"}}, r"d_model.*expected int"),
+        ({"warmup_steps": 0}, r"warmup_steps=0"),
+        ({"lr_scheduler_type": "linear"}, r"linear needs a learning_rate"),
+        ({"learning_rate": 1e-3, "rate_factor": 2.0}, r"both given"),
+        ({"label_smoothing_factor": 0.1}, r"label_smoothing_factor is for the stock trainer"),
+        ({"eval_beams": 0}, r"eval_beams=0 must be a whole number of 1 or more"),
+        ({"average_checkpoints": -1}, r"average_checkpoints=-1"),
+        ({"vocabulary_pairs": 0}, r"vocabulary_pairs=0 must be at least 1"),
+        ({"source_lang": False}, r"source_lang=False is not text.*quotes"),
+        ({"model_config": {"banana": 1}}, r"'banana' is not a field"),
+    ],
+)
+def test_a_bad_value_ends_in_a_sentence(recipe, keys, message):
+    with pytest.raises(SystemExit, match=message):
+        train_script.main(recipe(**keys))

@@ -5,7 +5,7 @@ import os
 import sys
 from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
@@ -159,8 +159,19 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = HfArgumentParser(types, description=description, formatter_class=_HelpFormatter)
     if argv and not argv[0].startswith("-"):
-        parser.set_defaults(**_read_recipe(argv.pop(0), {action.dest for action in parser._actions} - {"help"}))
+        recipe = _read_recipe(argv.pop(0), {action.dest for action in parser._actions} - {"help"})
+        parser.set_defaults(**recipe)
+        _merge_dicts(argv, recipe)
     return parser.parse_args_into_dataclasses(argv)
+
+
+def _merge_dicts(argv: list[str], recipe: dict) -> None:
+    """`--model_config '{"dropout": 0.3}'` changes that field of the recipe's dict and leaves the others."""
+    for place, word in enumerate(argv[:-1]):
+        name = word.removeprefix("--").replace("-", "_")
+        if isinstance(recipe.get(name), dict):
+            with suppress(json.JSONDecodeError):  # the dataclass will say what is wrong with it
+                argv[place + 1] = json.dumps({**recipe[name], **json.loads(argv[place + 1])})
 
 
 def _read_recipe(path: str, known: set[str]) -> dict:

@@ -28,7 +28,7 @@ def sum_of_losses(model: PreTrainedModel, batches, device: torch.device) -> torc
         count = (batch["labels"] != -100).sum().item()
         mean = model(**{name: tensor.to(device) for name, tensor in batch.items()}).loss
         total += torch.tensor([mean.item() * count, count], dtype=torch.float64)
-    return total.to(device)
+    return total.float().to(device) if device.type == "mps" else total.to(device)  # which has no float64
 
 
 def perplexity(loss: float) -> float:

@@ -41,6 +41,28 @@ def require_fresh(folder: Path, resume: str | None) -> None:
         raise ValueError(f"There is no run in {folder} to go on with: leave out --resume_from_checkpoint.")
 
 
+# What decides which pairs come in which batch: a run can't go on exactly if it changes.
+DATA_KEYS = (
+    *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
+    *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
+)
+
+
+def require_same_data(folder: Path, *arguments) -> None:
+    """Refuses to go on with a run whose text, seed or batches would not be those it was started with."""
+    if not (folder / "recipe.yaml").is_file():
+        return
+    before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    now = _differing_keys(*arguments)
+    for name in DATA_KEYS:
+        if before.get(name) != now.get(name):
+            raise ValueError(
+                f"The run in {folder} was started with {name}={before.get(name, 'its default')!r}, not "
+                f"{now.get(name, 'its default')!r}: go on with the recipe it was started with, or choose another "
+                "--output_dir."
+            )
+
+
 def write_json(path: Path, content: Any) -> None:
     """Writes a file that is there whole or not at all."""
     temporary = path.with_name(f".{path.name}.tmp")
@@ -50,6 +72,12 @@ def write_json(path: Path, content: Any) -> None:
 
 def write_recipe(folder: Path, *arguments) -> None:
     """recipe.yaml: every key whose value differs from its default, whoever set it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    text = yaml.safe_dump(_differing_keys(*arguments), sort_keys=False, allow_unicode=True)
+    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+
+
+def _differing_keys(*arguments) -> dict[str, Any]:
     recipe: dict[str, Any] = {}
     for each in arguments:
         content = each.to_dict() if hasattr(each, "to_dict") else asdict(each)
@@ -58,9 +86,7 @@ def write_recipe(folder: Path, *arguments) -> None:
             value = content.get(field.name)
             if field.init and field.name not in NOT_IN_RECIPE and value != default:
                 recipe[field.name] = value
-    folder.mkdir(parents=True, exist_ok=True)
-    text = yaml.safe_dump(json.loads(json.dumps(recipe, default=str)), sort_keys=False, allow_unicode=True)
-    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+    return json.loads(json.dumps(recipe, default=str))
 
 
 def write_description(folder: Path, model, corpus, datasets, args) -> None:

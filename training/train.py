@@ -40,13 +40,20 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> dict
     run was stopped on the way."""
     from transformers import set_seed
 
-    from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
+    from vanilla_transformer.training.run_directory import (
+        require_fresh,
+        require_same_data,
+        write_description,
+        write_recipe,
+    )
     from vanilla_transformer.training.trainer import TranslationTrainer
 
     folder = Path(args.output_dir)
     require_fresh(folder, args.resume_from_checkpoint)
+    if args.resume_from_checkpoint:
+        require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     set_seed(args.seed)
-    with args.main_process_first(desc="reading the corpus"):
+    with args.main_process_first(local=False, desc="reading the corpus"):
         # A fresh run learns its own vocabulary, whatever a refused one may have left; the other processes load it.
         learn = not args.resume_from_checkpoint and args.process_index == 0
         corpus, datasets, tokenizers = prepare_data(

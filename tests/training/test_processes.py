@@ -76,6 +76,16 @@ def run(*arguments, **keywords) -> str:
     return done.stdout
 
 
+def wait_for(path, process) -> None:
+    for _ in range(30_000):  # five minutes: a run that hangs must not hang the tests
+        if path.is_file():
+            return
+        assert process.poll() is None, "the run ended too early"
+        time.sleep(0.01)
+    process.kill()
+    raise AssertionError(f"{path} never came")
+
+
 def losses(folder) -> list[float]:
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [line["loss"] for line in lines if "loss" in line]
@@ -112,9 +122,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(recipe, tmp_path, processes
         stderr=subprocess.DEVNULL,
         env=environment(),
     )
-    while not (tmp_path / "killed" / "checkpoint-14" / "complete").is_file():
-        assert process.poll() is None, "the run ended before it could be killed"
-        time.sleep(0.01)
+    wait_for(tmp_path / "killed" / "checkpoint-14" / "complete", process)
     family = [*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)]
     for member in family:
         member.kill()  # SIGKILL: nobody can tidy up
@@ -132,9 +140,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(recipe, tmp_path):
     process = subprocess.Popen(
         command(TRAIN, path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
     )
-    while not (tmp_path / "stopped" / "metrics.jsonl").is_file():
-        assert process.poll() is None
-        time.sleep(0.01)
+    wait_for(tmp_path / "stopped" / "metrics.jsonl", process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0

@@ -18,6 +18,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training import train_accelerate
+from vanilla_transformer.training.ema import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TranslationTrainer, TranslationTrainingArguments
 
 
@@ -133,8 +134,9 @@ def test_accumulating_four_batches_is_one_batch_of_all_four(recipe, tmp_path):
 def test_the_plain_loop_gives_the_trainers_losses_and_weights(recipe, tmp_path):
     keys = {"average_checkpoints": 0, "gradient_accumulation_steps": 2}
     train_script.main(recipe(output_dir=str(tmp_path / "trainer"), **keys))
-    path = recipe(output_dir=str(tmp_path / "loop"), **keys)
-    train_accelerate.main(path)
+    arguments = train_script.parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
+    in_loop = train_accelerate.train(*arguments)
+    assert in_loop == pytest.approx(losses(tmp_path / "trainer"), rel=1e-4)
     for name, tensor in final_weights(tmp_path / "loop").items():
         assert_close(tensor, final_weights(tmp_path / "trainer")[name], rtol=1e-4, atol=1e-5)
 
@@ -346,6 +348,32 @@ def test_a_refused_run_leaves_no_vocabulary_for_the_next(recipe, tmp_path):
         train_script.main(recipe(preset="tinny", vocab_size=268, max_steps=2))
     train_script.main(recipe(vocab_size=264, max_steps=2))
     assert len(AutoTokenizer.from_pretrained(tmp_path / "run" / "model")) == 264
+
+
+def test_an_option_changes_one_field_of_the_recipes_model(recipe, tmp_path):
+    train_script.main([*recipe(max_steps=2), "--model_config", '{"dropout": 0.25}'])
+    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").config
+    assert (config.dropout, config.encoder_layers, config.d_model) == (0.25, 1, 32)
+
+
+def test_going_on_with_other_data_is_refused(recipe, tmp_path):
+    train_script.main(recipe(max_steps=4))
+    with pytest.raises(SystemExit, match=r"was started with max_tokens=128, not 64"):
+        train_script.main([*recipe(max_steps=8, max_tokens=64), "--resume_from_checkpoint", "last"])
+
+
+def test_the_moving_average_by_hand():
+    model = torch.nn.Linear(2, 1)
+    average = ExponentialMovingAverage(0.9)
+    average.on_train_begin(None, None, None, model=model)
+    expected = model.weight.detach().clone()
+    for _ in range(5):
+        torch.nn.init.normal_(model.weight)
+        average.on_step_end(None, None, None, model=model)
+        expected = 0.9 * expected + 0.1 * model.weight.detach()
+    assert_close(average.state["weight"], expected)
+    with pytest.raises(ValueError, match=r"ema_decay=1.5"):
+        ExponentialMovingAverage(1.5)
 
 
 def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):

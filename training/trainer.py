@@ -99,10 +99,14 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             )
         if self.learning_rate is not None and self.rate_factor != 1.0:
             raise ValueError("learning_rate and rate_factor are both given: rate_factor multiplies the paper's rate.")
-        if self.label_smoothing_factor:
-            raise ValueError(
-                'label_smoothing_factor is for the stock trainer: here set model_config: {"label_smoothing": ...}.'
-            )
+        for name, default, instead in [
+            ("label_smoothing_factor", 0.0, 'model_config: {"label_smoothing": ...}'),
+            ("per_device_train_batch_size", 8, "max_tokens"),
+            ("predict_with_generate", False, "eval_bleu"),
+            ("generation_num_beams", None, "eval_beams"),
+        ]:
+            if getattr(self, name) != default:
+                raise ValueError(f"{name} is for the stock trainer: here set {instead}.")
         for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):

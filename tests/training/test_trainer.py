@@ -394,6 +394,7 @@ def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):
         ({"lr_scheduler_type": "linear"}, r"linear needs a learning_rate"),
         ({"learning_rate": 1e-3, "rate_factor": 2.0}, r"both given"),
         ({"label_smoothing_factor": 0.1}, r"label_smoothing_factor is for the stock trainer"),
+        ({"per_device_train_batch_size": 16}, r"per_device_train_batch_size is for the stock trainer.*max_tokens"),
         ({"eval_beams": 0}, r"eval_beams=0 must be a whole number of 1 or more"),
         ({"average_checkpoints": -1}, r"average_checkpoints=-1"),
         ({"vocabulary_pairs": 0}, r"vocabulary_pairs=0 must be at least 1"),

@@ -13,7 +13,6 @@ from pathlib import Path
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
-RECIPE = Path(__file__).resolve().parent.parent / "training" / "recipes" / "demo.yaml"
 SENTENCES = [
     "Yesterday the young teacher bought twenty-one red apples.",
     "Although the children are tired, they want to read an interesting book.",
@@ -43,7 +42,7 @@ def train_or_go_on(folder: Path) -> bool:
     from vanilla_transformer.training.averaging import checkpoints
 
     if not (folder / "results.json").is_file():
-        recipe = RECIPE if RECIPE.is_file() else Path(train.__file__).parent / "recipes" / RECIPE.name
+        recipe = Path(train.__file__).parent / "recipes" / "demo.yaml"
         resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
         if not resume:
             (folder / "run.json").unlink(missing_ok=True)  # a demo that died before its first checkpoint starts again

@@ -140,7 +140,10 @@ def finish(trainer, datasets) -> dict:
     last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
     if last or args.ema_decay:
         state = average(load_states(last)) if last else trainer.ema.state
-        trainer.model.load_state_dict(state, strict=False)
+        missing, unexpected = trainer.model.load_state_dict(state, strict=False)
+        # A tied matrix is kept once: only its other names may be missing.
+        if unexpected or set(missing) - trainer.model.all_tied_weights_keys.keys():
+            raise ValueError(f"The averaged weights do not fit the model: missing {missing}, unexpected {unexpected}.")
         trainer.model.tie_weights()
     results: dict = {"averaged": [path.name for path in last], "ema_decay": args.ema_decay}
     scored = [split for split in ("validation", "test") if split in datasets]

@@ -9,6 +9,8 @@ early stopping, TensorBoard and the Hub there is train.py.
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
+from itertools import count, islice
 from pathlib import Path
 
 from vanilla_transformer.training.arguments import errors_as_sentences
@@ -35,24 +37,7 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
     from vanilla_transformer.training.schedule import inverse_sqrt_schedule
     from vanilla_transformer.training.vocabulary import TARGET
 
-    if args.resume_from_checkpoint:
-        raise ValueError("This loop writes no checkpoints to resume from: train.py does.")
-    if args.lr_scheduler_type != "inverse_sqrt" or args.max_steps < 1 or corpus_arguments.streaming:
-        raise ValueError(
-            "This loop knows inverse_sqrt, max_steps and corpora on disk only: for the rest use train.py."
-        )
-    unused = (
-        "bpe_dropout",
-        "prefix_replace",
-        "prefix_drop",
-        "ema_decay",
-        "max_grad_norm",
-        "weight_decay",
-        "early_stopping",
-    )
-    for name in unused:
-        if getattr(args, name):
-            raise ValueError(f"This loop does without {name}: leave it out, add it to the loop, or use train.py.")
+    refuse_what_the_loop_lacks(corpus_arguments, args)
     # Accumulation is done by hand below, so that the loss can be divided by the tokens of the whole update.
     accelerator = Accelerator(
         cpu=args.use_cpu,
@@ -102,7 +87,7 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
         for number, batch in enumerate(batches, start=1):
             labels = batch.pop("labels")
             # Gradients need to meet only once, with the last batch.
-            with accelerator.accumulate(model) if number == len(batches) else accelerator.no_sync(model):
+            with nullcontext() if number == len(batches) else accelerator.no_sync(model):
                 loss = criterion(model(**batch), labels, tokens)
                 # The processes' gradients are averaged, but their losses are meant to be added.
                 accelerator.backward(loss * accelerator.num_processes)
@@ -131,25 +116,30 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
 
 
 def updates(loader, sampler, accumulation: int, number: int) -> Iterator[list[dict]]:
-    """The batches of each update, epoch after epoch; the last update of an epoch takes what is left of it."""
-    epoch = 0
-    while True:
+    """The batches of each update, epoch after epoch. By its sampler, an epoch is a whole number of updates."""
+    for epoch in count():
         sampler.set_epoch(epoch)
-        batches: list[dict] = []
-        for batch in loader:
-            batches.append(batch)
-            if len(batches) == accumulation:
-                yield batches
-                number -= 1
-                batches = []
+        batches = iter(loader)
+        while group := list(islice(batches, accumulation)):
             if not number:
                 return
-        if batches:
-            yield batches
+            yield group
             number -= 1
-        if not number:
-            return
-        epoch += 1
+
+
+def refuse_what_the_loop_lacks(corpus_arguments, args) -> None:
+    if args.resume_from_checkpoint:
+        raise ValueError("This loop writes no checkpoints to resume from: train.py does.")
+    if args.lr_scheduler_type != "inverse_sqrt" or args.max_steps < 1 or corpus_arguments.streaming:
+        raise ValueError(
+            "This loop knows inverse_sqrt, max_steps and corpora on disk only: for the rest use train.py."
+        )
+    for name in (
+        *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
+        *("max_grad_norm", "weight_decay", "early_stopping"),
+    ):
+        if getattr(args, name):
+            raise ValueError(f"This loop does without {name}: leave it out, add it to the loop, or use train.py.")
 
 
 if __name__ == "__main__":

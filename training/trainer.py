@@ -231,18 +231,31 @@ class TranslationTrainer(Seq2SeqTrainer):
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         start = time.perf_counter()
         training = self.model.training
-        self.model.eval()
-        loss, tokens = self.accelerator.reduce(self._sum_of_losses(dataset)).tolist()
-        metrics = {"loss": loss / tokens, "perplexity": perplexity(loss / tokens)}
-        if self.args.eval_bleu and "target" in dataset.column_names:
-            metrics["bleu"], _ = bleu(self.translate(dataset), dataset["target"])
-        metrics["seconds"] = round(time.perf_counter() - start, 1)
+        measured, _ = self._measure(dataset, with_bleu=self.args.eval_bleu and "target" in dataset.column_names)
+        measured.pop("signature", None)  # only numbers can be logged
         self.model.train(training)
 
-        metrics = {f"{metric_key_prefix}_{name}": value for name, value in metrics.items()}
+        metrics = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
+        metrics[f"{metric_key_prefix}_seconds"] = round(time.perf_counter() - start, 1)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
+
+    def score(self, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
+        """Loss, perplexity and sacreBLEU with its signature; the translations are written beside."""
+        measured, translations = self._measure(dataset, with_bleu=True)
+        if self.args.should_save:
+            hypotheses.write_text("".join(f"{' '.join(line.split())}\n" for line in translations), encoding="utf-8")
+        return measured
+
+    def _measure(self, dataset: Dataset, *, with_bleu: bool) -> tuple[dict[str, Any], list[str]]:
+        self.model.eval()
+        loss, tokens = self.accelerator.reduce(self._sum_of_losses(dataset)).tolist()
+        measured: dict[str, Any] = {"loss": loss / tokens, "perplexity": perplexity(loss / tokens)}
+        translations = self.translate(dataset) if with_bleu else []
+        if with_bleu:
+            measured["bleu"], measured["signature"] = bleu(translations, dataset["target"])
+        return measured, translations
 
     def _sum_of_losses(self, dataset: Dataset) -> torch.Tensor:
         tokens = dataset.select_columns(["input_ids", "labels"])
@@ -262,17 +275,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             found += zip(indices, ids, strict=True)
         ordered = [ids for _, ids in sorted(gather_object(found))]
         return self.target_tokenizer.batch_decode(ordered, skip_special_tokens=True)
-
-    def score(self, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
-        """Loss, perplexity and sacreBLEU with its signature; the translations are written beside."""
-        self.model.eval()
-        loss, tokens = self.accelerator.reduce(self._sum_of_losses(dataset)).tolist()
-        translations = self.translate(dataset)
-        score, signature = bleu(translations, dataset["target"])
-        if self.args.should_save:
-            hypotheses.write_text("".join(f"{' '.join(line.split())}\n" for line in translations), encoding="utf-8")
-        loss /= tokens
-        return {"loss": loss, "perplexity": perplexity(loss), "bleu": score, "signature": signature}
 
     # --- checkpoints ---
 

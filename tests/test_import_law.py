@@ -14,6 +14,8 @@ LAYERS = [
     "presets",
     "configuration_vanilla_transformer",
     "positions",
+    "dropout",
+    "loss",
     "modeling_vanilla_transformer",
 ]
 EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "tokenizers"}

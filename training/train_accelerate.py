@@ -30,8 +30,8 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
     from torch.utils.data import DataLoader
     from transformers import DataCollatorForSeq2Seq
 
+    from vanilla_transformer.loss import LabelSmoothedCrossEntropy
     from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
-    from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy
     from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
     from vanilla_transformer.training.schedule import inverse_sqrt_schedule
@@ -85,10 +85,9 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
         tokens = accelerator.reduce(sum((batch["labels"] != -100).sum() for batch in batches))
         total = torch.zeros((), device=accelerator.device)
         for number, batch in enumerate(batches, start=1):
-            labels = batch.pop("labels")
             # Gradients need to meet only once, with the last batch.
             with nullcontext() if number == len(batches) else accelerator.no_sync(model):
-                loss = criterion(model(**batch), labels, tokens)
+                loss = model(**batch, criterion=criterion, num_items_in_batch=tokens).loss
                 # The processes' gradients are averaged, but their losses are meant to be added.
                 accelerator.backward(loss * accelerator.num_processes)
             total += loss.detach()

@@ -28,6 +28,8 @@ from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import SchedulerType, rotate_checkpoints
 from transformers.utils import logging
 
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.loss import LabelSmoothedCrossEntropy, Smoothing
 from vanilla_transformer.tokenization_vanilla_transformer import with_bpe_dropout
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.averaging import COMPLETE, checkpoints
@@ -42,7 +44,6 @@ from vanilla_transformer.training.callbacks import (
 )
 from vanilla_transformer.training.collator import RetokenizingCollator, TokenColumns
 from vanilla_transformer.training.ema import ExponentialMovingAverage
-from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy, Smoothing
 from vanilla_transformer.training.metrics import batches_by_length, bleu, perplexity, sum_of_losses, translate_ids
 from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
@@ -157,6 +158,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         # The library turns the cache off for training and would save that: a saved model must decode with it.
         self._use_cache = model.config.use_cache
         epsilon = getattr(model.config, "label_smoothing", 0.0)
+        self.criterion = LabelSmoothedCrossEntropy(epsilon, args.smoothing, tokenizer.pad_token_id)
+        takes_criterion = isinstance(model, VanillaTransformerForConditionalGeneration)
         super().__init__(
             model=model,
             args=args,
@@ -164,7 +167,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            compute_loss_func=LabelSmoothedCrossEntropy(epsilon, args.smoothing, tokenizer.pad_token_id),
+            compute_loss_func=None if takes_criterion else self.criterion,
             callbacks=[SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir), *callbacks],
         )
         if self.pop_callback(ProgressCallback) is not None:
@@ -214,6 +217,14 @@ class TranslationTrainer(Seq2SeqTrainer):
             )
             collator = self.noisy_collator = NoisyPrefixCollator(collator, noise, seed=args.seed)
         return collator
+
+    # --- the paper's loss ---
+
+    def compute_loss(self, model, inputs: dict[str, Any], *args, **kwargs):
+        if self.compute_loss_func is None:
+            # The model applies it without ever holding all its logits; others hand out theirs.
+            inputs = {**inputs, "criterion": self.criterion}
+        return super().compute_loss(model, inputs, *args, **kwargs)
 
     # --- the paper's schedule ---
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
@@ -23,11 +24,13 @@ from transformers.modeling_outputs import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple
+from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple, is_torchdynamo_compiling
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .dropout import Dropout
+from .loss import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
 from .positions import POSITIONS
 
 
@@ -142,7 +145,7 @@ class VanillaTransformerFeedForward(nn.Module):
         super().__init__()
         self.fc1 = nn.Linear(config.d_model, ffn_dim)
         self.activation = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.activation_dropout)
+        self.dropout = Dropout(config.activation_dropout)
         self.fc2 = nn.Linear(ffn_dim, config.d_model)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
@@ -159,7 +162,7 @@ class VanillaTransformerPostNorm(nn.Module):
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__()
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return self.norm(hidden_states + self.dropout(sublayer(hidden_states)))
@@ -290,7 +293,7 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
         self.embed_positions = POSITIONS[config.position_encoding](config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         # With the norm before each sub-layer, the sum that leaves the last layer has not been normalised yet.
         is_pre_norm = config.norm_placement == "pre"
@@ -478,8 +481,6 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
         self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=False)
-        # transformers would guess a loss that shifts the labels a second time from the name of this class.
-        self.loss_type = "ForMaskedLM"
         source = "encoder" if config.shares_embeddings else "decoder"
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.post_init()
@@ -530,12 +531,19 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         labels: torch.LongTensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | torch.Tensor = 0,
+        criterion: LabelSmoothedCrossEntropy = CROSS_ENTROPY,
+        skip_logits: bool | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         r"""
         labels (`torch.LongTensor` of shape `(batch_size, target_length)`, *optional*):
             The translation, `</s>` included, -100 at padding. The decoder's input is made from it by shifting it
-            right; the loss is its plain cross-entropy per token, or the sum divided by `num_items_in_batch` if given.
+            right; the loss is the criterion's mean per token, or the sum divided by `num_items_in_batch` if given.
+        criterion (`LabelSmoothedCrossEntropy`, *optional*, defaults to plain cross-entropy):
+            The loss of the labels.
+        skip_logits (`bool`, *optional*):
+            Whether to go from the decoder's states to the loss without ever holding all logits, which is faster and
+            takes a fraction of the memory; the output then has none. By default while training with labels.
 
         Example:
 
@@ -564,11 +572,13 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             use_cache=use_cache,
             **kwargs,
         )
-        logits = self.lm_head(slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep))  # [B, T, V]
-        loss = None
+        states = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)  # [B, T, D]
         if labels is not None:
-            kept_labels = slice_logits_to_keep(labels.unsqueeze(-1), logits_to_keep).squeeze(-1)
-            loss = self._cross_entropy(logits, kept_labels, **kwargs)
+            labels = slice_logits_to_keep(labels.unsqueeze(-1), logits_to_keep).squeeze(-1)
+        if skip_logits is None:
+            skip_logits = self.training and labels is not None and self._holds_whole_output_layer()
+        logits = None if skip_logits else self.lm_head(states)  # [B, T, V]
+        loss = None if labels is None else self._loss(criterion, states, logits, labels, **kwargs)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
@@ -581,17 +591,35 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             encoder_attentions=outputs.encoder_attentions,
         )
 
-    def _cross_entropy(self, logits: torch.Tensor, labels: torch.Tensor, **kwargs) -> torch.Tensor:
+    def _holds_whole_output_layer(self) -> bool:
+        """Whether the output layer's matrix can be used apart from its module: not where processes share it out. And a
+        compiler would stop at the shapes, which depend on how many labels there are."""
+        sharded = self.tp_size is not None or isinstance(self.lm_head.weight, DTensor)
+        return not sharded and not is_torchdynamo_compiling()
+
+    def _loss(
+        self,
+        criterion: LabelSmoothedCrossEntropy,
+        states: torch.Tensor,
+        logits: torch.Tensor | None,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
         try:
-            return self.loss_function(logits, labels.contiguous(), vocab_size=logits.shape[-1], **kwargs)
-        except IndexError as error:
-            raise _outside_vocabulary(labels[labels != -100], logits.shape[-1]) from error
+            if logits is None:
+                return criterion.of_states(states, self.lm_head.weight, labels, num_items_in_batch)
+            return criterion.of_logits(logits, labels, num_items_in_batch)
+        except (IndexError, RuntimeError) as error:
+            if "out of bounds" not in str(error):
+                raise
+            raise _outside_vocabulary(labels[labels != IGNORED_LABEL], self.lm_head.weight.shape[0]) from error
 
 
 def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
     """Labels [B, T] one place to the right behind the start token, with `pad_token_id` in place of -100."""
     shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
-    return shifted.masked_fill(shifted == -100, pad_token_id)
+    return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
 
 
 def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
@@ -601,7 +629,7 @@ def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
 
 def _outside_vocabulary(token_ids: torch.Tensor, vocab_size: int) -> ValueError:
     worst = token_ids[(token_ids < 0) | (token_ids >= vocab_size)][0].item()
-    hint = "-100 marks padding in labels only" if worst == -100 else "do tokenizer and model belong together?"
+    hint = "-100 marks padding in labels only" if worst == IGNORED_LABEL else "do tokenizer and model belong together?"
     return ValueError(
         f"Token id {worst} is outside the vocabulary of {vocab_size} (ids 0 to {vocab_size - 1}): {hint}"
     )

@@ -14,6 +14,8 @@ from vanilla_transformer import (
     VanillaTransformerModel,
     modeling_vanilla_transformer,
 )
+from vanilla_transformer.dropout import Dropout
+from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 
 
 def embeddings(model) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:
@@ -69,14 +71,18 @@ def test_embedded_tokens_have_unit_variance(make_config):
 def test_dropout_is_where_the_paper_puts_it_and_nowhere_else(make_config, batch, monkeypatch):
     """On embedding + position of both stacks and on each sub-layer's output, before it is added and normalised."""
     rates = []
-    dropout = nn.functional.dropout
+    of_layers, of_weights = Dropout.forward, nn.functional.dropout
 
-    def record(input, p=0.5, training=True, inplace=False):
-        if p > 0 and training:
-            rates.append(p)
-        return dropout(input, p, training, inplace)
+    def record_layer(self, states):
+        rates.extend([self.p] if self.p > 0 and self.training else [])
+        return of_layers(self, states)
 
-    monkeypatch.setattr(nn.functional, "dropout", record)
+    def record_weights(states, p=0.5, training=True, inplace=False):
+        rates.extend([p] if p > 0 and training else [])
+        return of_weights(states, p, training, inplace)
+
+    monkeypatch.setattr(Dropout, "forward", record_layer)
+    monkeypatch.setattr(nn.functional, "dropout", record_weights)
     config = make_config(dropout=0.25, encoder_layers=3, decoder_layers=2, attn_implementation="eager")
     model = VanillaTransformerForConditionalGeneration(config).train()
     model(**batch)
@@ -89,7 +95,8 @@ def test_dropout_is_where_the_paper_puts_it_and_nowhere_else(make_config, batch,
 def test_the_other_dropouts_act_when_asked_for(make_config, batch):
     for field in ("attention_dropout", "activation_dropout"):
         model = VanillaTransformerForConditionalGeneration(make_config(dropout=0.0, **{field: 0.5})).train()
-        assert not torch.equal(model(**batch).logits, model(**batch).logits), field
+        first, second = (model(**batch, skip_logits=False).logits for _ in range(2))
+        assert not torch.equal(first, second), field
 
 
 # --- loss ---
@@ -105,9 +112,35 @@ def test_the_loss_is_the_mean_cross_entropy_of_real_tokens(make_model, batch):
 
 @pytest.mark.parametrize("training", [True, False])
 def test_label_smoothing_is_left_to_the_training_loop(make_model, batch, training):
-    output = make_model(label_smoothing=0.2, dropout=0.0).train(training)(**batch)
+    model = make_model(label_smoothing=0.2, dropout=0.0).train(training)
+    output = model(**batch, skip_logits=False)
     plain = nn.functional.cross_entropy(output.logits.flatten(0, 1), batch["labels"].flatten())
     assert_close(output.loss, plain)
+    assert_close(model(**batch).loss, plain)
+
+
+def test_training_with_labels_skips_the_logits_unless_they_are_asked_for(make_model, batch):
+    model = make_model(dropout=0.0).train()
+    skipped, held = model(**batch), model(**batch, skip_logits=False)
+    assert skipped.logits is None
+    assert held.logits is not None
+    assert_close(skipped.loss, held.loss)
+    names, parameters = zip(*model.named_parameters(), strict=True)
+    for name, found, expected in zip(
+        names, torch.autograd.grad(skipped.loss, parameters), torch.autograd.grad(held.loss, parameters), strict=True
+    ):
+        assert_close(found, expected, msg=lambda text, name=name: f"{name}: {text}")
+    assert model.eval()(**batch).logits is not None
+    del batch["labels"]
+    assert model.train()(**batch, decoder_input_ids=batch["input_ids"]).logits is not None
+
+
+def test_the_criterion_is_the_loss(make_model, batch):
+    criterion = LabelSmoothedCrossEntropy(0.3, "all")
+    for training in (True, False):
+        model = make_model(dropout=0.0).train(training)
+        expected = criterion(model(**batch, skip_logits=False), batch["labels"])
+        assert_close(model(**batch, criterion=criterion).loss, expected)
 
 
 def test_one_batch_equals_itself_in_four_accumulated_pieces(make_model):

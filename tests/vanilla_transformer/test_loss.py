@@ -6,7 +6,8 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 from transformers.trainer_pt_utils import LabelSmoother
 
-from vanilla_transformer.training.loss import LabelSmoothedCrossEntropy
+from vanilla_transformer import loss
+from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 
 
 V, PAD, EPSILON = 11, 0, 0.1
@@ -80,3 +81,43 @@ def test_half_precision_logits_are_summed_in_full_precision():
 def test_mistakes_get_a_sentence(arguments, message):
     with pytest.raises(ValueError, match=message):
         LabelSmoothedCrossEntropy(**arguments)
+
+
+# --- straight from the states ---
+
+
+@pytest.mark.parametrize("smoothing", ["others", "all", "no_padding"])
+@pytest.mark.parametrize("epsilon", [0.0, 0.1])
+def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(smoothing, epsilon, monkeypatch):
+    monkeypatch.setattr(loss, "TOKENS_AT_A_TIME", 4)
+    criterion = LabelSmoothedCrossEntropy(epsilon, smoothing, pad_token_id=PAD)
+    _, labels = batch()
+    states, weight = torch.randn(3, 5, 6, requires_grad=True), torch.randn(V, 6, requires_grad=True)
+    for items in (None, 20):
+        expected = criterion.of_logits(states @ weight.T, labels, items)
+        found = criterion.of_states(states, weight, labels, items)
+        assert_close(found, expected)
+        gradients = torch.autograd.grad(expected * 3, (states, weight))
+        assert_close(torch.autograd.grad(found * 3, (states, weight)), gradients)
+
+
+def test_states_of_half_precision_keep_their_type():
+    _, labels = batch()
+    states, weight = (torch.randn(*shape, requires_grad=True) for shape in ((3, 5, 6), (V, 6)))
+    low = [tensor.detach().bfloat16().requires_grad_() for tensor in (states, weight)]
+    LabelSmoothedCrossEntropy().of_states(*low, labels).backward()
+    LabelSmoothedCrossEntropy().of_states(states, weight, labels).backward()
+    for found, expected in zip(low, (states, weight), strict=True):
+        assert found.grad.dtype == torch.bfloat16
+        assert_close(found.grad.float(), expected.grad, atol=0.02, rtol=0.05)
+
+
+def test_it_can_be_used_under_autocast():
+    _, labels = batch()
+    states, weight = (torch.randn(*shape, requires_grad=True) for shape in ((3, 5, 6), (V, 6)))
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        LabelSmoothedCrossEntropy().of_states(states, weight, labels).backward()
+    found = states.grad.clone(), weight.grad.clone()
+    states.grad = weight.grad = None
+    LabelSmoothedCrossEntropy().of_states(states, weight, labels).backward()
+    assert_close(found, (states.grad, weight.grad), atol=0.02, rtol=0.05)

@@ -17,6 +17,7 @@ LAYERS = [
     "dropout",
     "loss",
     "modeling_vanilla_transformer",
+    "beam_search",
 ]
 EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "tokenizers"}
 

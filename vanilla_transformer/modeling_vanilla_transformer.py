@@ -485,6 +485,20 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.post_init()
 
+    def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
+        """Where `generate` is given no length, the longest source plus 50 tokens (section 6.1). The library's 20 would
+        cut most translations in the middle."""
+        if has_default_max_length and generation_config.max_new_tokens is None:
+            generation_config.max_new_tokens = inputs_tensor.shape[1] + 50
+        return super()._prepare_generated_length(
+            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
+        )
+
+    def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """For `generate` with beams. Those of a sentence share their source, whose keys and values can stay."""
+        past_key_values.self_attention_cache.reorder_cache(beam_idx)
+        return past_key_values
+
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
         start, pad = self.config.decoder_start_token_id, self.config.pad_token_id

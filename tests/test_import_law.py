@@ -18,6 +18,8 @@ LAYERS = [
     "loss",
     "modeling_vanilla_transformer",
     "beam_search",
+    "tokenization_vanilla_transformer",
+    "translation",
 ]
 EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "tokenizers"}
 
@@ -64,4 +66,4 @@ import vanilla_transformer
 print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """
     added = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert set(added.stdout.split()) - set(sys.stdlib_module_names) <= {"vanilla_transformer", "transformers"}
+    assert set(added.stdout.split()) - set(sys.stdlib_module_names) <= {"vanilla_transformer", "transformers", "tokenizers"}

@@ -8,6 +8,7 @@ from datasets import Dataset
 from sacrebleu.metrics import BLEU
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vanilla_transformer.beam_search import PAPER_DECODING, beam_search
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
 
 
@@ -39,11 +40,11 @@ def perplexity(loss: float) -> float:
 def translate_ids(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[list[int]], **generation
 ) -> list[list[int]]:
-    """One translation for each source of ids, at most 50 tokens longer than the longest of them (section 6.1)."""
+    """One translation for each source of ids, by the paper's beam search (section 6.1)."""
     batch = tokenizer.pad({"input_ids": list(sources)}, return_tensors="pt").to(model.device)
     longest = batch["input_ids"].shape[1]
-    options = {"num_beams": 4, "length_penalty": 0.6, "max_new_tokens": longest + 50, **generation}
-    output = model.generate(**batch, use_cache=True, **options)
+    options = {**PAPER_DECODING, "max_length": longest + 51, **generation}
+    output = model.generate(**batch, custom_generate=beam_search, use_cache=True, **options)
     return output.tolist()
 
 

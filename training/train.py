@@ -85,9 +85,10 @@ def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder
     """The corpus, its tokenised splits, and the tokenizers: given, learned now, or learned when the run began."""
     from datasets import Dataset, IterableDataset
 
+    from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
     from vanilla_transformer.training.data import load_corpus, tokenize
     from vanilla_transformer.training.output import whole_folder
-    from vanilla_transformer.training.vocabulary import learn_vocabularies, load_tokenizers
+    from vanilla_transformer.training.vocabulary import learn_vocabularies
 
     corpus = load_corpus(corpus_arguments)
     place = model_arguments.tokenizer or model_arguments.model_name_or_path or folder / "tokenizer"

@@ -31,11 +31,11 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
     from transformers import DataCollatorForSeq2Seq
 
     from vanilla_transformer.loss import LabelSmoothedCrossEntropy
+    from vanilla_transformer.tokenization_vanilla_transformer import TARGET
     from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
     from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
     from vanilla_transformer.training.schedule import inverse_sqrt_schedule
-    from vanilla_transformer.training.vocabulary import TARGET
 
     refuse_what_the_loop_lacks(corpus_arguments, args)
     # Accumulation is done by hand below, so that the loss can be divided by the tokens of the whole update.

@@ -30,7 +30,7 @@ from transformers.utils import logging
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy, Smoothing
-from vanilla_transformer.tokenization_vanilla_transformer import with_bpe_dropout
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, with_bpe_dropout
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.averaging import COMPLETE, checkpoints
 from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
@@ -47,7 +47,6 @@ from vanilla_transformer.training.ema import ExponentialMovingAverage
 from vanilla_transformer.training.metrics import batches_by_length, bleu, perplexity, sum_of_losses, translate_ids
 from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
-from vanilla_transformer.training.vocabulary import TARGET
 
 
 logger = logging.get_logger(__name__)

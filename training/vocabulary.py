@@ -5,13 +5,9 @@ from itertools import islice
 from pathlib import Path
 
 from datasets import Dataset, IterableDataset
-from transformers import AutoTokenizer, PreTrainedTokenizerBase
 
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
 from vanilla_transformer.training.arguments import VocabularyArguments
-
-
-TARGET = "target"  # the subfolder in which a separate target tokenizer is kept
 
 
 def learn_vocabularies(text: Dataset | IterableDataset, options: VocabularyArguments, folder: str | Path) -> list[int]:
@@ -24,13 +20,6 @@ def learn_vocabularies(text: Dataset | IterableDataset, options: VocabularyArgum
         return [_learn(sentences(text, ["source", "target"], options.vocabulary_pairs), options, folder)]
     sides = [("source", folder), ("target", folder / TARGET)]
     return [_learn(sentences(text, [side], options.vocabulary_pairs), options, place) for side, place in sides]
-
-
-def load_tokenizers(path: str | Path) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
-    """The joint or source tokenizer, and the target's where there is a separate one."""
-    has_target = (Path(path) / TARGET / "tokenizer.json").is_file()
-    target = AutoTokenizer.from_pretrained(path, subfolder=TARGET) if has_target else None
-    return AutoTokenizer.from_pretrained(path), target
 
 
 def _learn(texts: Iterator[str], options: VocabularyArguments, folder: Path) -> int:

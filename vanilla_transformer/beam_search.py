@@ -39,7 +39,6 @@ PAPER_DECODING = {"num_beams": 4, "length_penalty": 0.6}
 # Processors that look at one row at a time and not at its number: with others, finished sentences stay in the batch.
 ROW_BY_ROW = (
     processors.ForcedBOSTokenLogitsProcessor,
-    processors.ForcedEOSTokenLogitsProcessor,
     processors.InfNanRemoveLogitsProcessor,
     processors.LogitNormalization,
     processors.MinLengthLogitsProcessor,
@@ -90,6 +89,11 @@ def beam_search(
     others = StoppingCriteriaList(
         each for each in stopping_criteria if not isinstance(each, (EosTokenCriteria, MaxLengthCriteria))
     )
+    # Which the library would force at one length for all sentences.
+    forced_end = generation_config.forced_eos_token_id
+    logits_processor = LogitsProcessorList(
+        each for each in logits_processor if not isinstance(each, processors.ForcedEOSTokenLogitsProcessor)
+    )
     finished = Finished(prefix, beams, longest, generation_config, penalty)
     trace = Trace(generation_config)
     decoder = make_decoder(model, beams, model_kwargs)
@@ -109,13 +113,15 @@ def beam_search(
         log_probabilities = logits.float().log_softmax(-1)
         if logits_processor:
             log_probabilities = _process(logits_processor, hypotheses[..., 0], log_probabilities, beams)
+        at_limit = limits[sentences] == step
+        if forced_end is not None and at_limit.any():
+            log_probabilities = _force(log_probabilities, at_limit, forced_end)
         trace.record(logits, log_probabilities, beams)
 
         # So many that `beams` are left when those that can end have ended.
         number = beams * (2 if end is None else 1 + len(end))
         totals, origins, tokens = _best_continuations(log_probabilities, totals, number)
         hypotheses = torch.cat([_pick(hypotheses, origins), torch.stack([tokens, origins], -1)[:, :, None]], dim=2)
-        at_limit = limits[sentences] == step
         ended = at_limit[:, None].expand_as(tokens)
         if end is not None:
             ended = ended | torch.isin(tokens, end)
@@ -149,6 +155,13 @@ def _process(
     has one."""
     rows = processor(*(part.expand(-1, beams, -1).flatten(0, 1) for part in (tokens, log_probabilities)))
     return rows.unflatten(0, (-1, beams))[:, : log_probabilities.shape[1]]
+
+
+def _force(log_probabilities: torch.Tensor, where: torch.Tensor, tokens: int | list[int]) -> torch.Tensor:
+    """In the sentences marked [B] nothing but these tokens is possible, and they are certain."""
+    forced = torch.full_like(log_probabilities[:1], -torch.inf)
+    forced[..., tokens] = 0.0
+    return torch.where(where[:, None, None], forced, log_probabilities)
 
 
 def _best_continuations(
@@ -235,7 +248,7 @@ class Finished:
         rows = (hypotheses[..., 1] + rows[:, None]).masked_fill(beyond, -1)[:, self.prefix_length :]
         return GenerateBeamEncoderDecoderOutput(
             sequences=sequences,
-            sequences_scores=self.scores[:, :wanted].flatten() if self.config.output_scores else None,
+            sequences_scores=self.scores[:, :wanted].flatten(),
             scores=tuple(trace.scores) if self.config.output_scores else None,
             logits=tuple(trace.logits) if self.config.output_logits else None,
             beam_indices=rows,

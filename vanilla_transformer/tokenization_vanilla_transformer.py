@@ -8,10 +8,12 @@ back from its ids, and `<unk>` is never needed. All of that lives in tokenizer.j
 import copy
 import json
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Literal, get_args
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerFast
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import cached_file
 
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
@@ -19,6 +21,7 @@ Normalization = Literal["nfc", "nfkc", "none"]
 
 # In this order they have the ids 0 to 3, which are the defaults of `VanillaTransformerConfig`.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+TARGET = "target"  # the subfolder in which a separate target tokenizer is kept
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 # WordPiece marks pieces inside a word. BERT's "##" could be text; this sign can't be, for it stands for no byte.
 INSIDE = "‿"
@@ -80,6 +83,24 @@ def train_tokenizer(
     # Text that happens to read "</s>" is text: it must neither end a sentence nor vanish.
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
+    )
+
+
+def load_tokenizers(
+    name_or_path: str | Path, **options
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """The joint or source tokenizer of a folder or a repository of the Hub, and the target's where it has its own.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        options: Those of `from_pretrained`, such as `revision`.
+    """
+    target = cached_file(
+        name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
+    )
+    return (
+        AutoTokenizer.from_pretrained(name_or_path, **options),
+        AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options) if target else None,
     )
 
 

@@ -286,6 +286,20 @@ def test_each_sentence_has_its_own_limit(make_model):
     assert (capped[:, 1:] != 0).sum(1).tolist() == [4, 3]
 
 
+def test_a_forced_end_comes_at_each_sentences_own_limit(make_model):
+    model = lively(make_model())
+    options = {"custom_generate": beam_search, "num_beams": 3, "max_extra_tokens": 1, "forced_eos_token_id": EOS}
+    for row, length in zip(
+        model.generate(**padded([[3] * 7, [3], [3] * 3]), **options).tolist(), (8, 2, 4), strict=True
+    ):
+        assert EOS in row[1 : length + 1]
+    batch = padded(random_sources(6, 23))
+    options = {"num_beams": 3, "max_new_tokens": 6, "forced_eos_token_id": EOS}
+    expected = model.generate(**batch, **options, early_stopping="never")
+    found = model.generate(**batch, **options, custom_generate=beam_search, penalty="length")
+    assert list(map(without_padding, found)) == list(map(without_padding, expected))
+
+
 def test_early_stopping_ends_at_the_first_finished_ones(make_model):
     torch.manual_seed(5)
     model = lively(make_model())

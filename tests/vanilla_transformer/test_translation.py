@@ -1,0 +1,292 @@
+"""Texts in any number, order and form give the same translations, and everything a user can hand in is answered."""
+
+import logging
+
+import pytest
+import torch
+from datasets import Dataset
+from torch.testing import assert_close
+from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration, pipeline
+
+from vanilla_transformer import (
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    beam_search,
+)
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
+
+
+TEXTS = [
+    "A dog runs.",
+    "Two men in blue shirts are standing on a ladder cleaning the window.",
+    "A cat",
+    "the cat and the dog and the cat and the dog and the cat sleep under the green tree in the garden",
+    "Five girls jump",
+    "A man rides a bike down a long road on a sunny day.",
+] * 4
+SIZES = {
+    "d_model": 16,
+    "pad_token_id": 0,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "vocab_size": 300,
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, vocab_size=300, min_frequency=1, show_progress=False)
+
+
+def lively(model):
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
+    return model.eval()
+
+
+def vanilla(**fields):
+    torch.manual_seed(1)
+    config = VanillaTransformerConfig.from_preset(
+        "tiny", **{"vocab_size": 300, "d_model": 16, "encoder_layers": 2, "decoder_layers": 3, **fields}
+    )
+    return lively(VanillaTransformerForConditionalGeneration(config))
+
+
+def marian():
+    torch.manual_seed(1)
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+    ffn = {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 40}
+    return lively(MarianMTModel(MarianConfig(**SIZES, **heads, **ffn)))
+
+
+def t5():
+    torch.manual_seed(1)
+    return lively(T5ForConditionalGeneration(T5Config(**SIZES, d_kv=4, d_ff=32, num_layers=2, num_heads=4)))
+
+
+SHORT = {"max_extra_tokens": 5}
+
+
+# --- the same whatever the batch ---
+
+
+@pytest.mark.parametrize("make", [vanilla, marian, t5])
+def test_each_text_has_one_translation_whatever_its_company(tokenizer, make):
+    model = make()
+    expected = [Translator(model, tokenizer)(text, **SHORT) for text in TEXTS[:6]] * 4
+    assert len(set(expected)) > 3
+    assert Translator(model, tokenizer)(TEXTS, **SHORT) == expected
+    assert Translator(model, tokenizer, max_tokens=30, window=5)(TEXTS, **SHORT) == expected
+    assert Translator(model, tokenizer)(TEXTS[::-1], **SHORT)[::-1] == expected
+
+
+def test_it_is_the_papers_search(tokenizer):
+    model = vanilla()
+    batch = tokenizer(TEXTS[1], return_tensors="pt")
+    ids = model.generate(**batch, custom_generate=beam_search, num_beams=4, length_penalty=0.6)[0]
+    assert Translator(model, tokenizer)(TEXTS[1]) == tokenizer.decode(ids, skip_special_tokens=True)
+
+
+def test_lists_columns_and_iterators_go_in(tokenizer):
+    translator = Translator(vanilla(), tokenizer, window=3)
+    expected = translator(TEXTS[:6], **SHORT)
+    assert translator(Dataset.from_dict({"en": TEXTS[:6]})["en"], **SHORT) == expected
+    assert translator((text for text in TEXTS[:6]), **SHORT) == expected
+    assert translator([]) == []
+
+
+def test_an_endless_iterator_is_read_a_window_at_a_time(tokenizer):
+    read = []
+
+    def endless():
+        while True:
+            read.append(1)
+            yield "A dog runs."
+
+    results = Translator(vanilla(), tokenizer, window=4).translate(endless(), **SHORT)
+    assert next(results)[0].text == next(results)[0].text
+    assert len(read) == 4
+
+
+# --- hypotheses ---
+
+
+def test_n_best_are_different_and_ranked(tokenizer):
+    translator = Translator(vanilla(), tokenizer)
+    for hypotheses in translator.translate(TEXTS[:3], n_best=4, **SHORT):
+        scores = [hypothesis.score for hypothesis in hypotheses]
+        assert len(hypotheses) == 4
+        assert scores == sorted(scores, reverse=True)
+        assert len({hypothesis.text for hypothesis in hypotheses}) > 1
+    assert [found[0].text for found in translator.translate(TEXTS[:3], n_best=4, **SHORT)] == translator(
+        TEXTS[:3], **SHORT
+    )
+
+
+def test_a_prefix_begins_the_translation(tokenizer):
+    translator = Translator(vanilla(), tokenizer)
+    assert all(text.startswith("Two men") for text in translator(TEXTS[:6], prefix="Two men", **SHORT))
+    prefixes = ["A", None, "Five girls", "the cat", None, "A man"]
+    found = translator(TEXTS[:6], prefix=prefixes, **SHORT)
+    plain = translator(TEXTS[:6], **SHORT)
+    for text, prefix, without in zip(found, prefixes, plain, strict=True):
+        assert text.startswith(prefix) if prefix else text == without
+    assert found == translator(iter(TEXTS[:6]), prefix=iter(prefixes), **SHORT)
+
+
+def test_samples_differ_and_the_seed_decides(tokenizer):
+    translator = Translator(vanilla(), tokenizer)
+    torch.manual_seed(7)
+    first = [h.text for h in next(translator.translate(TEXTS[:1], sample=True, n_best=5, temperature=2.0))]
+    torch.manual_seed(7)
+    again = [h.text for h in next(translator.translate(TEXTS[:1], sample=True, n_best=5, temperature=2.0))]
+    assert first == again
+    assert len(set(first)) > 1
+
+
+@pytest.mark.parametrize("make", [vanilla, marian])
+def test_attention_is_that_of_the_finished_translation(tokenizer, make):
+    model = make()
+    translator = Translator(model, tokenizer)
+    plain = translator(TEXTS[:4], **SHORT)
+    for text, translation, (hypothesis,) in zip(
+        TEXTS[:4], plain, translator.translate(TEXTS[:4], attention=True, **SHORT), strict=True
+    ):
+        assert hypothesis.text == translation
+        layers, _, targets, sources = hypothesis.attention.shape
+        assert layers == model.config.decoder_layers
+        assert (targets, sources) == (len(hypothesis.tokens), len(hypothesis.source_tokens))
+        assert sources == len(tokenizer(text)["input_ids"])
+        assert_close(hypothesis.attention.sum(-1), torch.ones(hypothesis.attention.shape[:-1]))
+        assert [row for _, row in hypothesis.alignment] == list(range(targets))
+        assert all(0 <= place < sources for place, _ in hypothesis.alignment)
+    assert model.config._attn_implementation == "sdpa"
+
+
+def test_alignment_is_where_the_layer_before_the_last_looks(tokenizer):
+    (hypothesis,) = next(Translator(vanilla(), tokenizer).translate(["A dog runs."], attention=True, **SHORT))
+    expected = hypothesis.attention[1].mean(0).argmax(-1).tolist()
+    assert [place for place, _ in hypothesis.alignment] == expected
+
+
+# --- scoring ---
+
+
+def test_scores_are_log_probabilities_of_the_target(tokenizer):
+    model = vanilla()
+    sources, targets = TEXTS[:6], [*TEXTS[1:6], ""]
+    scores = list(Translator(model, tokenizer, max_tokens=40).score(sources, targets))
+    for source, target, score in zip(sources, targets, scores, strict=True):
+        batch = tokenizer([source], text_target=[target], return_tensors="pt")
+        loss = model(**batch).loss.item()
+        assert score.tokens == batch["labels"].shape[1]
+        assert score.log_probability == pytest.approx(-loss * score.tokens, rel=1e-4)
+        assert score.perplexity == pytest.approx(torch.tensor(loss).exp().item(), rel=1e-4)
+
+
+def test_the_search_scores_a_translation_as_force_decoding_does(tokenizer):
+    translator = Translator(vanilla(), tokenizer)
+    for text, (hypothesis,) in zip(TEXTS[:6], translator.translate(TEXTS[:6], length_penalty=0.0), strict=True):
+        ids = tokenizer(text_target=hypothesis.text)["input_ids"]
+        if tokenizer.decode(ids, skip_special_tokens=True) == hypothesis.text and len(ids) < 40:
+            score = next(translator.score([text], [hypothesis.text]))
+            # The text may be cut into other pieces than the search wrote it in: then it is another sequence.
+            assert score.log_probability <= hypothesis.score + 1e-3
+
+
+# --- odd texts ---
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\t", "\u3000"])
+def test_nothing_is_translated_into_nothing(tokenizer, text):
+    translator = Translator(vanilla(), tokenizer)
+    assert translator(text) == ""
+    assert translator(["A dog runs.", text, "A cat"], **SHORT)[1] == ""
+    assert translator([text] * 3) == [""] * 3
+
+
+@pytest.mark.parametrize("text", ["🙂🙃", "مرحبا بالعالم", "a\x00b", "x" * 300, "one\ntwo"])
+def test_any_text_is_answered(tokenizer, text):
+    assert isinstance(Translator(vanilla(), tokenizer)(text, **SHORT), str)
+
+
+@pytest.fixture
+def warnings(monkeypatch):
+    found = []
+    monkeypatch.setattr(
+        logging.getLogger("transformers.vanilla_transformer.translation"), "warning", found.append, raising=False
+    )
+    monkeypatch.setattr("vanilla_transformer.translation.logger.warning", found.append)
+    return found
+
+
+def test_a_text_beyond_the_positions_is_cut_with_a_warning(tokenizer, warnings):
+    for model in (marian(), vanilla(position_encoding="learned", max_position_embeddings=40)):
+        warnings.clear()
+        assert isinstance(Translator(model, tokenizer)(["A cat", "dog " * 100])[1], str)
+        assert len(warnings) == 1
+        assert "Text 2 has" in warnings[0]
+        assert "reads 40" in warnings[0]
+
+
+def test_sinusoids_read_texts_of_any_length(tokenizer, warnings):
+    Translator(vanilla(max_position_embeddings=40), tokenizer)("dog " * 100, max_new_tokens=3)
+    assert not warnings
+
+
+# --- loading ---
+
+
+def test_from_pretrained_and_the_pipeline_read_a_folder(tokenizer, tmp_path):
+    model = vanilla()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    expected = Translator(model, tokenizer)(TEXTS[:6], **SHORT)
+    assert Translator.from_pretrained(tmp_path, device="cpu", max_tokens=60)(TEXTS[:6], **SHORT) == expected
+
+    pipe = pipeline("vanilla-translation", model=str(tmp_path), device="cpu")
+    assert pipe(TEXTS[0], **SHORT)["translation_text"] == expected[0]
+    assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
+    assert [found["translation_text"] for found in pipe(iter(TEXTS[:6]), **SHORT)] == expected
+    assert len(pipe(TEXTS[0], n_best=3, **SHORT)) == 3
+
+
+def test_two_vocabularies_are_loaded_together(tokenizer, tmp_path):
+    target = train_tokenizer(TEXTS[:1], vocab_size=270, min_frequency=1, show_progress=False)
+    model = vanilla(target_vocab_size=len(target))
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    target.save_pretrained(tmp_path / TARGET)
+    expected = Translator(model, tokenizer, target)(TEXTS[:6], **SHORT)
+    assert Translator.from_pretrained(tmp_path, device="cpu")(TEXTS[:6], **SHORT) == expected
+    pipe = pipeline("vanilla-translation", model=str(tmp_path), device="cpu")
+    assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("texts", "options", "message"),
+    [
+        (["a", None], {}, "Text 2 is None, a NoneType: only strings"),
+        (["a"], {"n_best": 0}, "n_best=0 must be at least 1"),
+        (["a"], {"n_best": 5}, "n_best=5 is more than num_beams=4 can find"),
+        (["a"], {"prefix": ["x", "y"]}, "There are 1 texts but 2 prefixes"),
+    ],
+)
+def test_mistakes_get_a_sentence(tokenizer, texts, options, message):
+    with pytest.raises(ValueError, match=message):
+        Translator(vanilla(), tokenizer)(texts, **options)
+
+
+def test_other_mistakes_too(tokenizer):
+    with pytest.raises(ValueError, match="put the one in brackets"):
+        next(Translator(vanilla(), tokenizer).translate("a text"))
+    with pytest.raises(ValueError, match="max_tokens=0 must be at least 1"):
+        Translator(vanilla(), tokenizer, max_tokens=0)
+    (hypothesis,) = next(Translator(vanilla(), tokenizer).translate(["a"], **SHORT))
+    with pytest.raises(ValueError, match="attention=True"):
+        _ = hypothesis.alignment

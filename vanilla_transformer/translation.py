@@ -1,0 +1,390 @@
+"""Text in, translation out: `Translator`, and the pipeline task `vanilla-translation`.
+
+    from vanilla_transformer import Translator
+
+    translator = Translator.from_pretrained("runs/demo/model")
+    translator("When does the train arrive in Berlin?")         # 'Wann kommt der Zug in Berlin an?'
+    translator(["The cat sleeps.", "I am reading a book."])     # a list, in the order given
+
+Any encoder-decoder of the library that translates will do: this one, MarianMT, T5.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from itertools import islice, repeat
+from pathlib import Path
+
+import torch
+from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from .beam_search import PAPER_DECODING, beam_search
+from .tokenization_vanilla_transformer import load_tokenizers
+
+
+logger = logging.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of one text.
+
+    Args:
+        text: The translation.
+        score: Log-probability divided by the length penalty; `None` where it was sampled.
+        source_tokens: The pieces of the source, as the model read them.
+        tokens: The pieces of the translation.
+        attention: What each head of each decoder layer looked at for each of `tokens`: [layers, heads, T, S].
+    """
+
+    text: str
+    score: float | None = None
+    source_tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    attention: torch.Tensor | None = None
+
+    @property
+    def alignment(self) -> list[tuple[int, int]]:
+        """Pairs (source piece, target piece): for each piece of the translation what it attends to most.
+
+        Taken from the last layer but one, which aligns best (Garg et al. 2019, "Jointly Learning to Align and
+        Translate with Transformer Models"), heads averaged.
+        """
+        if self.attention is None:
+            raise ValueError("No attention was kept: ask for it with attention=True.")
+        layer = self.attention[max(len(self.attention) - 2, 0)]
+        return [(int(place), row) for row, place in enumerate(layer.mean(0).argmax(-1))]
+
+
+@dataclass(frozen=True)
+class Score:
+    """How likely a model finds a given translation: natural logarithm of its probability, end of sentence included."""
+
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        return float(torch.tensor(-self.log_probability / self.tokens, dtype=torch.float64).exp())
+
+
+class Translator:
+    """Translates any number of texts with a model, in batches of similar length.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer, or the source's.
+        target_tokenizer: The target's, for separate vocabularies.
+        max_tokens: Source tokens in a batch, padding included. More need more memory; a GPU likes more.
+        window: Texts that are read ahead and sorted by length together. Results come back a window at a time.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        max_tokens: int = 2048,
+        window: int = 4096,
+    ):
+        for name, value in (("max_tokens", max_tokens), ("window", window)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        self.model, self.tokenizer, self.target_tokenizer = model.eval(), tokenizer, target_tokenizer or tokenizer
+        self.max_tokens, self.window = max_tokens, window
+
+    @classmethod
+    def from_pretrained(cls, name_or_path: str | Path, *, device: str | None = None, **options) -> "Translator":
+        """Loads model and tokenizers from a folder or the Hub.
+
+        Args:
+            name_or_path: Folder, or name on the Hub.
+            device: Where to run; a GPU if there is one.
+            options: Those of the class, and those of `from_pretrained` such as `dtype` and `revision`.
+        """
+        own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
+        tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
+        model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, **options)
+        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return cls(model.to(device), *tokenizers, **own)
+
+    def __call__(self, texts: str | Iterable[str], **options) -> str | list[str]:
+        """The best translation of each text, as text; the options are those of `translate`."""
+        if isinstance(texts, str):
+            return next(self.translate([texts], **options))[0].text
+        return [hypotheses[0].text for hypotheses in self.translate(texts, **options)]
+
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        n_best: int = 1,
+        prefix: str | Iterable[str | None] | None = None,
+        sample: bool = False,
+        attention: bool = False,
+        progress: bool = False,
+        **generation,
+    ) -> Iterator[list[Hypothesis]]:
+        """The translations of each text, best first, in the order of the texts.
+
+        An empty text has the empty translation. One that is longer than the model can read is cut, and a warning says
+        so.
+
+        Args:
+            texts: A list, a `datasets` column, or any iterator: no more than a window of it is in memory.
+            n_best: How many translations of each text, at most `num_beams`.
+            prefix: What translations must begin with: the same for all, or one (or `None`) for each text.
+            sample: Draw translations at random instead of searching for the best.
+            attention: Whether to keep what the decoder attended to.
+            progress: Whether to show a progress bar.
+            generation: Options of `generate`, on top of the paper's (`num_beams=4`, `length_penalty=0.6`); those of
+                `beam_search`; with `sample`, for instance `temperature` and `top_k`.
+        """
+        if isinstance(texts, str):
+            raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
+        if n_best < 1:
+            raise ValueError(f"n_best={n_best} must be at least 1.")
+        if sample:
+            options = {"do_sample": True, "num_beams": 1, **generation, "num_return_sequences": n_best}
+        else:
+            options = {**PAPER_DECODING, **generation, "num_return_sequences": n_best, "custom_generate": beam_search}
+            if n_best > options["num_beams"]:
+                raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
+        same_for_all = prefix is None or isinstance(prefix, str)
+        total, prefixes = (len(each) if hasattr(each, "__len__") else None for each in (texts, prefix))
+        if not same_for_all and None not in (total, prefixes) and total != prefixes:
+            raise ValueError(f"There are {total} texts but {prefixes} prefixes: give one (or None) for each text.")
+        numbered = enumerate(zip(texts, repeat(prefix) if same_for_all else prefix, strict=not same_for_all), start=1)
+        with logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress) as bar:
+            while window := list(islice(numbered, self.window)):
+                sources = [self._source(number, text, prefix) for number, (text, prefix) in window]
+                results: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] * n_best for _ in sources]
+                for batch in self._batches(sources):
+                    found = self._translate_batch([sources[place] for place in batch], options, attention)
+                    for place, hypotheses in zip(batch, found, strict=True):
+                        results[place] = hypotheses
+                    bar.update(len(batch))
+                bar.update(sum(source is None for source in sources))
+                yield from results
+
+    @torch.no_grad()
+    def score(self, sources: Iterable[str], targets: Iterable[str], *, progress: bool = False) -> Iterator[Score]:
+        """How likely the model finds each target as the translation of its source, in the order given."""
+        numbered = enumerate(zip(sources, targets, strict=True), start=1)
+        with logging.tqdm(desc="scoring", unit=" pairs", disable=not progress) as bar:
+            while window := list(islice(numbered, self.window)):
+                pairs = [self._pair(number, source, target) for number, (source, target) in window]
+                results: dict[int, Score] = {}
+                for batch in self._batches([max(pair, key=len) for pair in pairs]):
+                    results |= zip(batch, self._score_batch([pairs[place] for place in batch]), strict=True)
+                    bar.update(len(batch))
+                yield from (results[place] for place in range(len(pairs)))
+
+    # --- from text to batches ---
+
+    def _source(self, number: int, text: str, prefix: str | None) -> "_Source | None":
+        """The ids of a text and of the beginning of its translation; None for an empty text."""
+        _require_text(number, text)
+        if not text.strip() and not prefix:
+            return None
+        start = self._start_token()
+        beginning = [start]
+        if prefix:
+            beginning += self.target_tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
+        return _Source(self._encode(number, text), beginning)
+
+    def _pair(self, number: int, source: str, target: str) -> tuple[list[int], list[int]]:
+        for text in (source, target):
+            _require_text(number, text)
+        return self._encode(number, source), self.target_tokenizer(text_target=target)["input_ids"]
+
+    def _encode(self, number: int, text: str) -> list[int]:
+        ids = self.tokenizer(text)["input_ids"]
+        limit = _longest(self.model)
+        if limit is not None and len(ids) > limit:
+            logger.warning(f"Text {number} has {len(ids)} tokens; the model reads {limit}: the rest is cut off.")
+            ids = [*ids[: limit - 1], ids[-1]]  # the end of sentence stays
+        return ids
+
+    def _batches(self, sources: Sequence) -> Iterator[list[int]]:
+        """The places of the texts, similar lengths together, the longest first: what needs too much memory fails at
+        once. Beginnings of different lengths do not go together."""
+        places = [place for place, source in enumerate(sources) if source is not None]
+        places.sort(key=lambda place: (_beginning(sources[place]), len(sources[place])), reverse=True)
+        batch: list[int] = []
+        for place in places:
+            longest = len(sources[batch[0]]) if batch else len(sources[place])
+            full = (len(batch) + 1) * longest > self.max_tokens
+            if batch and (full or _beginning(sources[place]) != _beginning(sources[batch[0]])):
+                yield batch
+                batch = []
+            batch.append(place)
+        if batch:
+            yield batch
+
+    # --- from batches to text ---
+
+    @torch.no_grad()
+    def _translate_batch(self, sources: "list[_Source]", options: dict, attention: bool) -> list[list[Hypothesis]]:
+        inputs = self._pad([source.ids for source in sources])
+        beginnings = torch.tensor([source.beginning for source in sources], device=self.model.device)
+        if "max_new_tokens" not in options:
+            room = self._room(inputs["input_ids"].shape[1], options)
+            options = {"max_length": beginnings.shape[1] + room, **options}
+        output = self.model.generate(
+            **inputs, decoder_input_ids=beginnings, return_dict_in_generate=True, use_cache=True, **options
+        )
+        number = options["num_return_sequences"]
+        scores = getattr(output, "sequences_scores", None)
+        scores = [None] * len(output.sequences) if scores is None else scores.tolist()
+        targets = [self._until_end(ids) for ids in output.sequences.tolist()]
+        texts = self.target_tokenizer.batch_decode(targets, skip_special_tokens=True)
+        hypotheses = [Hypothesis(text, score) for text, score in zip(texts, scores, strict=True)]
+        if attention:
+            hypotheses = self._with_attention(hypotheses, inputs, targets, number)
+        return [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
+
+    def _with_attention(
+        self, hypotheses: list[Hypothesis], inputs: dict, targets: list[list[int]], number: int
+    ) -> list[Hypothesis]:
+        """Reads the finished translations again, all tokens of them at once, and keeps what the decoder attends to."""
+        inputs = {name: tensor.repeat_interleave(number, dim=0) for name, tensor in inputs.items()}
+        fed = self._pad([ids[:-1] for ids in targets])  # row t is what was looked at when token t + 1 was written
+        with _eager(self.model):
+            output = self.model(**inputs, decoder_input_ids=fed["input_ids"], output_attentions=True, use_cache=False)
+        attention = torch.stack(output.cross_attentions, dim=1)  # [B, layers, heads, T, S]
+        found = []
+        for row, (hypothesis, ids) in enumerate(zip(hypotheses, targets, strict=True)):
+            source = inputs["input_ids"][row][inputs["attention_mask"][row] == 1].tolist()
+            found.append(
+                replace(
+                    hypothesis,
+                    source_tokens=_pieces(self.tokenizer, source),
+                    tokens=_pieces(self.target_tokenizer, ids[1:]),
+                    attention=attention[row, :, :, : len(ids) - 1, : len(source)].cpu(),
+                )
+            )
+        return found
+
+    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[Score]:
+        targets = self._pad([target for _, target in pairs])
+        labels = targets["input_ids"]
+        start = torch.full_like(labels[:, :1], self._start_token())
+        logits = self.model(
+            **self._pad([source for source, _ in pairs]), decoder_input_ids=torch.cat([start, labels[:, :-1]], dim=1)
+        ).logits
+        found = logits.float().log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1)  # [B, T]
+        totals = found.double().masked_fill(targets["attention_mask"] == 0, 0.0).sum(1).tolist()
+        return [Score(total, len(target)) for total, (_, target) in zip(totals, pairs, strict=True)]
+
+    def _pad(self, rows: list[list[int]]) -> dict[str, torch.Tensor]:
+        """Ids and mask, padded on the right whatever the tokenizer's habit."""
+        longest = max(map(len, rows))
+        pad = self.model.config.pad_token_id
+        ids = [[*row, *[pad] * (longest - len(row))] for row in rows]
+        mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+        tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+        return {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
+
+    def _room(self, source_length: int, options: dict) -> int:
+        """The longest translation of a batch: source plus 50, or as far as the model's positions go."""
+        length = source_length + options.get("max_extra_tokens", 50)
+        limit = _longest(self.model)
+        return length if limit is None else min(length, limit - 1)
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        """Up to the end of sentence, or to the padding of one that has none."""
+        ends = {self.target_tokenizer.eos_token_id, self.model.config.pad_token_id}
+        stop = next((place for place, token in enumerate(ids) if place and token in ends), len(ids))
+        return ids[: stop + (stop < len(ids) and ids[stop] == self.target_tokenizer.eos_token_id)]
+
+    def _start_token(self) -> int:
+        for config in (self.model.generation_config, self.model.config):
+            if getattr(config, "decoder_start_token_id", None) is not None:
+                return config.decoder_start_token_id
+        raise ValueError("The model's config has no decoder_start_token_id: set it to the decoder's first token.")
+
+
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A text as the model reads it, and the beginning its translation must have."""
+
+    ids: list[int]
+    beginning: list[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def _beginning(source: "_Source | list[int]") -> int:
+    return len(source.beginning) if isinstance(source, _Source) else 0
+
+
+def _require_text(number: int, text: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"Text {number} is {text!r:.50}, a {type(text).__name__}: only strings can be translated.")
+
+
+def _longest(model: PreTrainedModel) -> int | None:
+    """Tokens the model has positions for; None if there is no end to them."""
+    if str(getattr(model.config, "position_encoding", "")).startswith("sinusoidal"):
+        return None
+    return getattr(model.config, "max_position_embeddings", None)
+
+
+def _pieces(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tuple[str, ...]:
+    """Pieces as people read them: the text of each, or its name where it has none."""
+    return tuple(tokenizer.decode([token]).strip() or tokenizer.convert_ids_to_tokens(token) for token in ids)
+
+
+@contextmanager
+def _eager(model: PreTrainedModel) -> Iterator[None]:
+    """Only the eager attention hands out its weights."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+class TranslationPipeline(Pipeline):
+    """`pipeline("vanilla-translation", model=...)`: texts in, `{"translation_text": ...}` out, as the library's
+    translation pipeline gave them until transformers 5 dropped it.
+
+    Options of `Translator.translate` go into the call; with `n_best` above 1 there is a list for each text.
+    """
+
+    _load_processor = _load_image_processor = _load_feature_extractor = False
+    _load_tokenizer = True
+
+    def __init__(self, *args, **kwargs):
+        super().__init__(*args, **kwargs)
+        own_vocabulary = getattr(self.model.config, "target_vocab_size", None) is not None
+        target = load_tokenizers(self.model.name_or_path)[1] if own_vocabulary else None
+        self.translator = Translator(self.model, self.tokenizer, target)
+
+    def __call__(self, texts: str | Iterable[str], **options):
+        options = {**self._forward_params, **options}
+        if isinstance(texts, str):
+            return self.run_single(texts, {}, options, {})
+        found = (self.postprocess({"hypotheses": each}) for each in self.translator.translate(texts, **options))
+        return list(found) if isinstance(texts, list) else found  # an iterator stays one
+
+    def _sanitize_parameters(self, **options):
+        return {}, options, {}
+
+    def preprocess(self, text: str) -> dict:
+        return {"text": text}
+
+    def _forward(self, inputs: dict, **options) -> dict:
+        return {"hypotheses": next(self.translator.translate([inputs["text"]], **options))}
+
+    def postprocess(self, outputs: dict) -> list[dict] | dict:
+        found = [{"translation_text": each.text, "score": each.score} for each in outputs["hypotheses"]]
+        return found if len(found) > 1 else found[0]

@@ -112,19 +112,34 @@ def _open(path: Path) -> BinaryIO:
 
 
 def _lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
-    """The lines of a UTF-8 file, ended by LF or CR LF (and by nothing else that Unicode knows)."""
     with _open(path) as file:
         try:
-            for number, line in enumerate(file, start=1):
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-                yield text if keep_ends else text.removesuffix("\n").removesuffix("\r")
-        except UnicodeDecodeError as error:
-            raise ValueError(
-                f"{path}, line {number}: byte {error.start + 1} is not UTF-8 ({error.reason}). Convert the file, for "
-                "example with iconv -t utf-8."
-            ) from error
+            yield from decoded_lines(file, str(path), keep_ends=keep_ends)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path} is not a whole gzip file ({error}): copy or download it again.") from error
+
+
+def decoded_lines(file: Iterable[bytes], name: str, *, keep_ends: bool = False) -> Iterator[str]:
+    """The lines of UTF-8 text, ended by LF or CR LF (and by nothing else that Unicode knows)."""
+    for number, line in enumerate(file, start=1):
+        try:
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
+        except UnicodeDecodeError as error:
+            raise ValueError(
+                f"{name}, line {number}: byte {error.start + 1} is not UTF-8 ({error.reason}). Convert it, for "
+                "example with iconv -t utf-8."
+            ) from error
+        yield text if keep_ends else text.removesuffix("\n").removesuffix("\r")
+
+
+def lines_in_files(files: Iterable[str]) -> Iterator[str]:
+    """The lines of plain text files, each of which may be gzipped, one file after another."""
+    paths = [Path(file) for file in files]
+    for path in paths:
+        if not path.is_file():
+            raise ValueError(f"There is no file {str(path)!r}: check the path.")
+    for path in paths:
+        yield from _lines(path)
 
 
 def _read_text(source_path: Path, target_path: Path) -> Pairs:

@@ -1,11 +1,13 @@
 """Writing results so that they are there whole or not at all, and never over older ones unasked."""
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 
 @contextmanager
@@ -29,6 +31,25 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
         _replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]:
+    """A text file to write, which takes its name when the block ends without an error. What an error or Ctrl-C leaves
+    of it is kept as `<path>.partial`."""
+    path = Path(path)
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} is already there: choose another place, or pass --overwrite to replace it.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    with partial.open("w", encoding="utf-8", newline="\n") as file:
+        yield file
+    os.replace(partial, path)
+
+
+def one_line(text: str) -> str:
+    """Text that takes up one line of a file: line breaks become spaces."""
+    return re.sub(r"[\r\n]+", " ", text)
 
 
 def _replace(new: Path, path: Path) -> None:

@@ -170,17 +170,17 @@ class Translator:
                 yield from results
 
     @torch.no_grad()
-    def score(self, sources: Iterable[str], targets: Iterable[str], *, progress: bool = False) -> Iterator[Score]:
-        """How likely the model finds each target as the translation of its source, in the order given."""
-        numbered = enumerate(zip(sources, targets, strict=True), start=1)
+    def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
+        """How likely the model finds the target of each (source, target) as its translation, in the order given."""
+        numbered = enumerate(pairs, start=1)
         with logging.tqdm(desc="scoring", unit=" pairs", disable=not progress) as bar:
             while window := list(islice(numbered, self.window)):
-                pairs = [self._pair(number, source, target) for number, (source, target) in window]
+                encoded = [self._pair(number, source, target) for number, (source, target) in window]
                 results: dict[int, Score] = {}
-                for batch in self._batches([max(pair, key=len) for pair in pairs]):
-                    results |= zip(batch, self._score_batch([pairs[place] for place in batch]), strict=True)
+                for batch in self._batches([max(pair, key=len) for pair in encoded]):
+                    results |= zip(batch, self._score_batch([encoded[place] for place in batch]), strict=True)
                     bar.update(len(batch))
-                yield from (results[place] for place in range(len(pairs)))
+                yield from (results[place] for place in range(len(encoded)))
 
     # --- from text to batches ---
 

@@ -177,7 +177,7 @@ def test_alignment_is_where_the_layer_before_the_last_looks(tokenizer):
 def test_scores_are_log_probabilities_of_the_target(tokenizer):
     model = vanilla()
     sources, targets = TEXTS[:6], [*TEXTS[1:6], ""]
-    scores = list(Translator(model, tokenizer, max_tokens=40).score(sources, targets))
+    scores = list(Translator(model, tokenizer, max_tokens=40).score(zip(sources, targets, strict=True)))
     for source, target, score in zip(sources, targets, scores, strict=True):
         batch = tokenizer([source], text_target=[target], return_tensors="pt")
         loss = model(**batch).loss.item()
@@ -191,7 +191,7 @@ def test_the_search_scores_a_translation_as_force_decoding_does(tokenizer):
     for text, (hypothesis,) in zip(TEXTS[:6], translator.translate(TEXTS[:6], length_penalty=0.0), strict=True):
         ids = tokenizer(text_target=hypothesis.text)["input_ids"]
         if tokenizer.decode(ids, skip_special_tokens=True) == hypothesis.text and len(ids) < 40:
-            score = next(translator.score([text], [hypothesis.text]))
+            score = next(translator.score([(text, hypothesis.text)]))
             # The text may be cut into other pieces than the search wrote it in: then it is another sequence.
             assert score.log_probability <= hypothesis.score + 1e-3
 

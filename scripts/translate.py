@@ -1,0 +1,109 @@
+"""Translate text, line by line: one line of output for each line of input, in the same order.
+
+    echo "When does the train arrive in Berlin?" | vanilla-translate --model runs/demo/model
+    vanilla-translate --model runs/demo/model --input news.en --output news.de
+    vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
+
+Lines are read a window at a time, sorted by length, translated in batches and written in their own order, so memory
+stays the same however long the input is. On a terminal every line is answered at once. Without --scores or --n_best
+the output is nothing but translations; with them each line is score, tab, translation, and with --n_best N every line
+of input has N lines of output, best first.
+
+Ctrl-C leaves whole lines: what was translated so far is in the output, or beside it as <output>.partial.
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+
+
+@dataclass
+class TranslateArguments:
+    """What to translate, with which model, and how."""
+
+    model: str = key("runs/demo/model", "Folder or name on the Hub of the model: this one, MarianMT, T5 ...")
+    input: list[str] = key([], "Text files, each may be gzipped; standard input by default.")
+    output: str | None = key(None, "File for the translations; standard output by default.")
+    overwrite: bool = key(False, "Replace that file if it is there.")
+
+    num_beams: int = key(4, "Beam of the search; 1 is greedy.")
+    length_penalty: float = key(0.6, "Alpha of the length penalty ((5 + length) / 6)^alpha: more makes longer.")
+    max_extra_tokens: int = key(50, "A translation has at most so many tokens more than its source.")
+    n_best: int = key(1, "Translations of each line, best first.")
+    scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
+    prefix: str | None = key(None, "What every translation must begin with.")
+
+    max_tokens: int = key(2048, "Source tokens in a batch, padding included.")
+    window: int | None = key(None, "Lines read ahead and sorted by length; 4096, on a terminal 1.")
+    device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
+    revision: str | None = key(None, "Branch, tag or commit of a model on the Hub.")
+    trust_remote_code: bool = key(False, "Run the model code that comes with a model of the Hub.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        (options,) = parse_arguments([TranslateArguments], __doc__, argv)
+        translate(options)
+
+
+def translate(options: TranslateArguments) -> None:
+    """Reads, translates and writes, a window at a time."""
+    from vanilla_transformer import Translator
+    from vanilla_transformer.training.output import whole_file
+
+    on_terminal = not options.input and sys.stdin.isatty()
+    translator = Translator.from_pretrained(
+        options.model,
+        device=options.device,
+        max_tokens=options.max_tokens,
+        window=(1 if on_terminal else 4096) if options.window is None else options.window,
+        revision=options.revision or "main",
+        trust_remote_code=options.trust_remote_code,
+    )
+    results = translator.translate(
+        read_lines(options.input),
+        n_best=options.n_best,
+        prefix=options.prefix,
+        progress=bool(options.output) and sys.stderr.isatty(),
+        num_beams=options.num_beams,
+        length_penalty=options.length_penalty,
+        max_extra_tokens=options.max_extra_tokens,
+    )
+    output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
+    written = 0
+    try:
+        with output as file:
+            for hypotheses in results:
+                file.write(lines_for(hypotheses, with_scores=options.scores or options.n_best > 1))
+                file.flush()
+                written += 1
+    except KeyboardInterrupt:
+        place = f" (in {options.output}.partial)" if options.output else ""
+        print(f"stopped: {written} lines are translated{place}", file=sys.stderr)
+        raise
+    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def read_lines(files: list[str]) -> Iterator[str]:
+    from vanilla_transformer.training.files import decoded_lines, lines_in_files
+
+    return lines_in_files(files) if files else decoded_lines(sys.stdin.buffer, "standard input")
+
+
+def lines_for(hypotheses, with_scores: bool) -> str:
+    """The lines of output for one line of input."""
+    from vanilla_transformer.training.output import one_line
+
+    return "".join(
+        f"{hypothesis.score:.6f}\t{one_line(hypothesis.text)}\n" if with_scores else f"{one_line(hypothesis.text)}\n"
+        for hypothesis in hypotheses
+    )
+
+
+if __name__ == "__main__":
+    main()

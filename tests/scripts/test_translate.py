@@ -1,0 +1,179 @@
+"""Lines in, lines out: as many, in order, whatever they hold and however the run ends."""
+
+import gzip
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from vanilla_transformer import Translator
+from vanilla_transformer.scripts import score, translate
+
+
+LINES = [
+    "The cat sleeps.",
+    "",
+    "   ",
+    "A dog runs in the garden.",
+    "🙂🙃🙂",
+    "مرحبا بالعالم",
+    "null\x00byte",
+    "carriage\rreturn and \x85 and \u2028 are not ends of lines",
+    "the " * 40,
+    "last",
+]
+QUICK = ["--device", "cpu", "--max_extra_tokens", "3"]
+
+
+def expected(folder, lines=LINES, **options) -> list[str]:
+    texts = Translator.from_pretrained(folder, device="cpu")(lines, max_extra_tokens=3, **options)
+    return [re.sub(r"[\r\n]+", " ", text) for text in texts]
+
+
+def write(path: Path, lines: list[str]) -> str:
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return str(path)
+
+
+def read(path: Path) -> list[str]:
+    return path.read_bytes().decode().removesuffix("\n").split("\n")
+
+
+def test_files_in_file_out(model_folder, tmp_path):
+    write(tmp_path / "a", LINES[:4])
+    (tmp_path / "b.gz").write_bytes(gzip.compress("".join(f"{line}\r\n" for line in LINES[4:]).encode()))
+    output = tmp_path / "new" / "out"
+    files = [str(tmp_path / "a"), str(tmp_path / "b.gz")]
+    translate.main(["--model", str(model_folder), "--input", *files, "--output", str(output), *QUICK])
+    assert read(output) == expected(model_folder)
+    assert [line == "" for line in read(output)][:4] == [False, True, True, False]
+    assert [path.name for path in output.parent.iterdir()] == ["out"]
+
+
+@pytest.mark.parametrize("window", ["1", "3", "100"])
+def test_standard_input_and_output(model_folder, monkeypatch, capsys, window):
+    text = "".join(f"{line}\n" for line in LINES).encode()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
+    translate.main(["--model", str(model_folder), "--window", window, *QUICK])
+    assert capsys.readouterr().out.removesuffix("\n").split("\n") == expected(model_folder)
+
+
+def test_n_best_lines_with_their_scores(model_folder, tmp_path, capsys):
+    lines = write(tmp_path / "in", LINES[:4])
+    translate.main(["--model", str(model_folder), "--input", lines, "--n_best", "3", *QUICK])
+    rows = [line.split("\t", 1) for line in capsys.readouterr().out.removesuffix("\n").split("\n")]
+    assert len(rows) == 12
+    assert [text for _, text in rows[::3]] == expected(model_folder, LINES[:4])
+    scores = [float(number) for number, _ in rows]
+    assert all(scores[row : row + 3] == sorted(scores[row : row + 3], reverse=True) for row in range(0, 12, 3))
+
+
+def test_a_prefix_and_greedy_search(model_folder, tmp_path, capsys):
+    lines = write(tmp_path / "in", ["The cat sleeps."])
+    translate.main(
+        ["--model", str(model_folder), "--input", lines, "--prefix", "Ein Hund", "--num_beams", "1", *QUICK]
+    )
+    found = capsys.readouterr().out.removesuffix("\n")
+    assert found == expected(model_folder, ["The cat sleeps."], prefix="Ein Hund", num_beams=1)[0]
+    assert found.startswith("Ein Hund")
+
+
+def test_an_output_that_is_there_is_not_replaced_unasked(model_folder, tmp_path):
+    lines, output = write(tmp_path / "in", ["The cat sleeps."]), tmp_path / "out"
+    output.write_text("precious\n")
+    arguments = ["--model", str(model_folder), "--input", lines, "--output", str(output), *QUICK]
+    with pytest.raises(SystemExit, match="is already there"):
+        translate.main(arguments)
+    assert output.read_text() == "precious\n"
+    translate.main([*arguments, "--overwrite"])
+    assert read(output) == expected(model_folder, ["The cat sleeps."])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--input", "missing.en"], "There is no file 'missing.en'"),
+        (["--n_best", "9"], "n_best=9 is more than num_beams=4 can find"),
+        (["--model", "no/such/folder"], "no/such/folder"),
+        (["--window", "0"], "window=0 must be at least 1"),
+    ],
+)
+def test_mistakes_get_a_sentence(model_folder, monkeypatch, arguments, message):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    with pytest.raises(SystemExit, match=message):
+        translate.main(["--model", str(model_folder), *QUICK, *arguments])
+
+
+def test_text_that_is_not_utf8_is_named_by_its_line(model_folder, tmp_path, capsys):
+    (tmp_path / "in").write_bytes(b"The cat\nsleeps \xff\n")
+    with pytest.raises(SystemExit, match="line 2: byte 8 is not UTF-8"):
+        translate.main(["--model", str(model_folder), "--input", str(tmp_path / "in"), "--window", "1", *QUICK])
+    assert capsys.readouterr().out.removesuffix("\n") == expected(model_folder, ["The cat"])[0]
+
+
+def start(model_folder, *arguments) -> subprocess.Popen:
+    command = [sys.executable, "-m", "vanilla_transformer.scripts.translate", "--model", str(model_folder)]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.Popen([*command, *QUICK, *arguments], **pipes, env=environment, cwd="/")
+
+
+@pytest.mark.parametrize("to_file", [False, True])
+def test_ctrl_c_leaves_whole_lines(model_folder, tmp_path, to_file):
+    output = tmp_path / "out"
+    process = start(model_folder, "--window", "2", *(["--output", str(output)] if to_file else []))
+    process.stdin.write(b"The cat sleeps.\n" * 5)
+    process.stdin.flush()
+    partial = tmp_path / "out.partial"
+    if to_file:
+        while not (partial.is_file() and partial.read_bytes().count(b"\n") == 4) and process.poll() is None:
+            pass
+        first = b""
+    else:
+        first = b"".join(process.stdout.readline() for _ in range(4))  # the fifth waits for its window
+    process.send_signal(signal.SIGINT)
+    rest, errors = process.communicate()
+    written = partial.read_bytes() if to_file else first + rest
+    assert written.decode() == (expected(model_folder, ["The cat sleeps."])[0] + "\n") * 4
+    assert process.returncode == 130
+    assert b"stopped: 4 lines are translated" in errors
+    assert b"Traceback" not in errors
+    assert not output.exists()
+
+
+def test_a_reader_that_leaves_is_no_error(model_folder):
+    process = start(model_folder, "--window", "1")
+    process.stdin.write(b"The cat sleeps.\n" * 50)
+    process.stdin.flush()
+    assert process.stdout.readline()
+    process.stdout.close()
+    process.stdin.close()
+    errors = process.stderr.read()
+    assert process.wait() == 0
+    assert b"Error" not in errors
+
+
+# --- score ---
+
+
+def test_scores_a_line_for_each_pair(model_folder, tmp_path, capsys):
+    for language, lines in [("en", LINES[:4]), ("de", ["Eine Katze", "", "Hund", "x"])]:
+        write(tmp_path / f"test.{language}", lines)
+    score.main(["--model", str(model_folder), "--files", str(tmp_path / "test"), "--device", "cpu"])
+    printed = capsys.readouterr()
+    rows = [[float(cell) for cell in line.split("\t")] for line in printed.out.splitlines()]
+    translator = Translator.from_pretrained(model_folder, device="cpu")
+    scores = translator.score(zip(LINES[:4], ["Eine Katze", "", "Hund", "x"], strict=True))
+    for row, found in zip(rows, scores, strict=True):
+        assert row == pytest.approx([found.log_probability, found.tokens, found.perplexity], abs=1e-3)
+    assert f"over {sum(int(row[1]) for row in rows)} tokens" in printed.err
+
+
+def test_score_needs_pairs(model_folder):
+    with pytest.raises(SystemExit, match="set --files"):
+        score.main(["--model", str(model_folder)])

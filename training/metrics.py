@@ -1,11 +1,10 @@
-"""Quality while training: exact loss per token, and BLEU by beam search."""
+"""Quality while training: exact loss per token, and the translations to measure BLEU on (see `evaluation.py`)."""
 
 import math
 from collections.abc import Iterator, Sequence
 
 import torch
 from datasets import Dataset
-from sacrebleu.metrics import BLEU
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vanilla_transformer.beam_search import PAPER_DECODING, beam_search
@@ -46,10 +45,3 @@ def translate_ids(
     options = {**PAPER_DECODING, "max_length": longest + 51, **generation}
     output = model.generate(**batch, custom_generate=beam_search, use_cache=True, **options)
     return output.tolist()
-
-
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, str]:
-    """sacreBLEU's score and signature."""
-    metric = BLEU()
-    score = metric.corpus_score(list(hypotheses), [list(references)]).score
-    return score, str(metric.get_signature())

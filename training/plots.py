@@ -1,9 +1,22 @@
-"""Pictures of results. They need matplotlib (`pip install vanilla-transformer[plots]`); without it none are drawn."""
+"""Pictures of results. They need matplotlib (`pip install vanilla-transformer[plots]`); without it none are drawn.
 
+The page on which attention can be looked through head by head needs no more than a browser.
+"""
+
+import html
+import importlib.util
 import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+import torch
 from transformers.utils import logging
+
+from vanilla_transformer.training.schedule import peak_rate, share_of_peak
 
 
 logger = logging.get_logger(__name__)
@@ -61,7 +74,75 @@ def plot_learning_curve(metrics: Path, picture: Path) -> None:
     pyplot.close(figure)
 
 
-def plot_attention(weights, source: list[str], target: list[str], picture: Path, title: str = "") -> None:
+def require_matplotlib() -> None:
+    """For those who want pictures and nothing else."""
+    if importlib.util.find_spec("matplotlib") is None:
+        raise ImportError(
+            "Pictures are drawn by matplotlib, which is missing: pip install vanilla-transformer[plots]."
+        )
+
+
+def plot_learning_rates(curves: Sequence[tuple[int, int]], steps: int, picture: Path) -> None:
+    """The paper's learning rate (section 5.3) over the steps, a curve for each (d_model, warm-up steps)."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    figure, axis = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
+    for d_model, warmup in curves:
+        peak = peak_rate(d_model, warmup)
+        drawn = sorted({*range(1, steps + 1, math.ceil(steps / 2000)), min(warmup, steps)})  # the peak is among them
+        rates = [peak * share_of_peak(step, warmup) for step in drawn]
+        axis.plot(drawn, rates, label=f"d_model {d_model}, {warmup:,} steps of warm-up: peak {peak:.2g}")
+    axis.set_xlabel("step")
+    axis.set_ylabel("learning rate")
+    axis.set_ylim(bottom=0)
+    axis.grid(alpha=0.3)
+    axis.legend()
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+def plot_positions(vectors: torch.Tensor, picture: Path, title: str = "") -> None:
+    """A heat map of positional encodings [positions, dimensions]."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    figure, axis = pyplot.subplots(figsize=(9, 5), layout="constrained")
+    largest = float(vectors.abs().max()) or 1.0  # zero is white whatever the scale
+    image = axis.imshow(
+        vectors, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest", origin="lower"
+    )
+    axis.set_xlabel("dimension")
+    axis.set_ylabel("position")
+    axis.set_title(title, parse_math=False)
+    figure.colorbar(image, ax=axis)
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+# --- attention ---
+
+
+def plot_bleu_by_length(buckets: list, picture: Path) -> None:
+    """A bar of BLEU for each length of source, with the number of its sentences; `buckets` as `bleu_by_length` makes
+    them."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    figure, axis = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
+    bars = axis.bar([bucket.label for bucket in buckets], [bucket.sacrebleu for bucket in buckets])
+    axis.bar_label(bars, [f"{bucket.sacrebleu:.1f}\n{bucket.sentences:,} sent." for bucket in buckets], padding=2)
+    axis.margins(y=0.15)
+    axis.set_title("BLEU by sentence length")
+    axis.set_xlabel("words of the source")
+    axis.set_ylabel("sacreBLEU")
+    axis.grid(alpha=0.3, axis="y")
+    axis.set_axisbelow(True)
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+def plot_attention(weights, source: Sequence[str], target: Sequence[str], picture: Path, title: str = "") -> None:
     """A heat map of one attention matrix [T, S], the tokens on its axes."""
     pyplot = _pyplot()
     if pyplot is None:
@@ -69,8 +150,204 @@ def plot_attention(weights, source: list[str], target: list[str], picture: Path,
     size = (2 + 0.4 * len(source), 1.5 + 0.4 * len(target))
     figure, axis = pyplot.subplots(figsize=size, layout="constrained")
     axis.imshow(weights, cmap="viridis", vmin=0, aspect="auto")
-    axis.set_xticks(range(len(source)), source, rotation=60, ha="right")
-    axis.set_yticks(range(len(target)), target)
+    _name_columns(axis, source, rotation=60, ha="right")
+    _name_rows(axis, target)
     axis.set_title(title)
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class AttentionMaps:
+    """One kind of attention in all layers and heads.
+
+    Args:
+        kind: Its name, for example "cross attention".
+        weights: [layers, heads, rows, columns]; each row is a distribution over the columns.
+        rows: The tokens that look.
+        columns: The tokens that are looked at.
+        rows_are: What the rows stand for.
+        columns_are: What the columns stand for.
+    """
+
+    kind: str
+    weights: torch.Tensor
+    rows: Sequence[str]
+    columns: Sequence[str]
+    rows_are: str
+    columns_are: str
+
+    def __post_init__(self):
+        if tuple(self.weights.shape[2:]) != (len(self.rows), len(self.columns)):
+            raise ValueError(
+                f"The {self.kind} is of shape {list(self.weights.shape)} where {len(self.rows)} tokens look at "
+                f"{len(self.columns)}: only models in which each token may look at every other can be drawn."
+            )
+
+
+def plot_attention_heads(maps: AttentionMaps, picture: Path) -> None:
+    """Heat maps of every head, a row of them for each layer, on one scale."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    layers, heads, rows, columns = maps.weights.shape
+    height, width = (min(max(0.15 * tokens, 1.2), 4.8) for tokens in (rows, columns))  # inches of one head
+    every = math.ceil(max(rows, columns) / 32)  # more names than fit would run into each other
+    size = (1.5 + width * heads, 1.5 + height * layers)
+    figure, axes = pyplot.subplots(layers, heads, figsize=size, squeeze=False, layout="constrained")
+    # The square root of the weight sets the colour, or most weights would be one and the same dark blue.
+    scale = pyplot.matplotlib.colors.PowerNorm(0.5, vmin=0, vmax=1)
+    for (layer, head), axis in np.ndenumerate(axes):
+        image = axis.imshow(maps.weights[layer, head].float(), cmap="viridis", norm=scale, aspect="auto")
+        axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
+        _name_columns(axis, maps.columns if layer == layers - 1 else (), every, rotation=90, fontsize=7)
+        _name_rows(axis, maps.rows if head == 0 else (), every, fontsize=7)
+    figure.suptitle(maps.kind)
+    figure.supxlabel(maps.columns_are, fontsize=9)
+    figure.supylabel(maps.rows_are, fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.6, label="weight")
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+def _name_columns(axis, tokens: Sequence[str], every: int = 1, **style) -> None:
+    # A token such as $x$ is text, not mathematics.
+    axis.set_xticks(range(0, len(tokens), every), tokens[::every], parse_math=False, **style)
+
+
+def _name_rows(axis, tokens: Sequence[str], every: int = 1, **style) -> None:
+    axis.set_yticks(range(0, len(tokens), every), tokens[::every], parse_math=False, **style)
+
+
+def attention_page(kinds: Sequence[AttentionMaps], title: str) -> str:
+    """One HTML page that needs nothing from elsewhere: choose kind, layer and head; the mouse shows each weight.
+
+    The weights are JSON in the page itself, every digit that float32 has. The page's script puts tokens in as text,
+    never as HTML.
+    """
+    data = [
+        {
+            "kind": maps.kind,
+            "rows": list(maps.rows),
+            "columns": list(maps.columns),
+            "rows_are": maps.rows_are,
+            "columns_are": maps.columns_are,
+            "weights": _shortest_numbers(maps.weights),
+        }
+        for maps in kinds
+    ]
+    # No token can end the script element it is in: JSON has another way to write "<".
+    embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
+    parts = {"@title@": html.escape(title), "@data@": embedded}
+    return re.sub("|".join(parts), lambda place: parts[place[0]], PAGE)
+
+
+def _shortest_numbers(weights: torch.Tensor) -> list:
+    """Nested lists of the shortest decimals that are these numbers in float32: 0.1, not 0.10000000149011612."""
+    return weights.float().numpy().astype(str).astype(float).tolist()
+
+
+PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>@title@</title>
+<style>
+  body { font: 15px/1.4 system-ui, sans-serif; margin: 1.5rem; color: #222; background: #fff; }
+  h1 { font-size: 1.2rem; }
+  label { margin-right: 1.2rem; }
+  #weight { min-height: 1.4em; margin: 0.8rem 0; font-variant-numeric: tabular-nums; }
+  table { border-collapse: collapse; }
+  th { font-weight: normal; font-size: 13px; white-space: pre; }
+  tbody th { text-align: right; padding-right: 6px; }
+  thead th { vertical-align: bottom; height: 6rem; }
+  thead span { writing-mode: vertical-rl; transform: rotate(180deg); }
+  td { width: 22px; min-width: 22px; height: 22px; padding: 0; border: 1px solid #eee; }
+  td:hover { outline: 2px solid #d33; }
+  th.on { font-weight: bold; color: #d33; }
+</style>
+</head>
+<body>
+<h1>@title@</h1>
+<p>
+  <label>kind <select id="kind"></select></label>
+  <label>layer <select id="layer"></select></label>
+  <label>head <select id="head"></select></label>
+</p>
+<p id="axes"></p>
+<p id="weight" aria-live="polite"></p>
+<table id="map"></table>
+<script type="application/json" id="data">@data@</script>
+<script>
+"use strict";
+const kinds = JSON.parse(document.getElementById("data").textContent);
+const [kind, layer, head, axes, weight, map] =
+  ["kind", "layer", "head", "axes", "weight", "map"].map(id => document.getElementById(id));
+
+function make(name, text, parent) {
+  const element = document.createElement(name);
+  element.textContent = text;
+  parent.appendChild(element);
+  return element;
+}
+
+function offer(select, names) {  // the choice stays where it was if it is still there
+  const before = select.value;
+  select.replaceChildren();
+  names.forEach((name, place) => { make("option", name, select).value = String(place); });
+  select.value = Number(before) < names.length ? before || "0" : "0";
+}
+
+function numbered(count) {
+  return Array.from({ length: count }, (_, place) => String(place + 1));
+}
+
+function mean(heads) {
+  return heads[0].map((row, r) => row.map((_, c) => heads.reduce((sum, each) => sum + each[r][c], 0) / heads.length));
+}
+
+function chosen() {
+  const heads = kinds[kind.value].weights[layer.value];
+  return heads[head.value] || mean(heads);  // the choice after the last head
+}
+
+function draw() {
+  const { rows, columns, rows_are, columns_are } = kinds[kind.value];
+  const weights = chosen();
+  axes.textContent = `Rows: ${rows_are}. Columns: ${columns_are}. Each row sums to 1.`;
+  weight.textContent = "";
+  map.replaceChildren();
+  const top = make("tr", "", make("thead", "", map));
+  make("th", "", top);
+  const tops = columns.map(token => { const th = make("th", "", top); make("span", token, th); return th; });
+  const body = make("tbody", "", map);
+  rows.forEach((token, r) => {
+    const line = make("tr", "", body);
+    const side = make("th", token, line);
+    columns.forEach((column, c) => {
+      const cell = make("td", "", line);
+      cell.style.backgroundColor = `rgba(31, 84, 160, ${Math.sqrt(weights[r][c])})`;
+      cell.onmouseenter = () => {
+        weight.textContent = `${token} → ${column}: ${weights[r][c].toFixed(4)}`;
+        side.className = tops[c].className = "on";
+      };
+      cell.onmouseleave = () => { side.className = tops[c].className = ""; };
+    });
+  });
+}
+
+function offerHeads() {
+  offer(layer, numbered(kinds[kind.value].weights.length));
+  offer(head, [...numbered(kinds[kind.value].weights[0].length), "mean of all"]);
+  draw();
+}
+
+offer(kind, kinds.map(each => each.kind));
+kind.onchange = offerHeads;
+layer.onchange = head.onchange = draw;
+offerHeads();
+</script>
+</body>
+</html>
+"""

@@ -5,8 +5,9 @@ import os
 import platform
 import sys
 import time
+from contextlib import suppress
 from dataclasses import MISSING, asdict, fields
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,15 @@ def write_json(path: Path, content: Any) -> None:
     os.replace(temporary, path)
 
 
+def versions(*more: str) -> dict[str, str]:
+    """Of the packages that results depend on, as far as they are installed."""
+    found = {}
+    for name in (*PACKAGES, *more):
+        with suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
 def write_recipe(folder: Path, *arguments) -> None:
     """recipe.yaml: every key whose value differs from its default, whoever set it."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -98,7 +108,7 @@ def write_description(folder: Path, model, corpus, datasets, args) -> None:
             "command": [word if before != "--hub_token" else "***" for before, word in pairwise(["", *sys.argv])],
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "python": platform.python_version(),
-            "versions": {name: version(name) for name in PACKAGES},
+            "versions": versions(),
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
             "processes": args.world_size,
             "threads": torch.get_num_threads(),

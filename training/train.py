@@ -139,20 +139,21 @@ def finish(trainer, datasets) -> dict:
     args, folder = trainer.args, Path(trainer.args.output_dir)
     done = [path for path in checkpoints(folder) if step_of(path) <= trainer.state.global_step]
     last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    model = trainer.whole_model()
     if last or args.ema_decay:
         state = average(load_states(last)) if last else trainer.ema.state
-        missing, unexpected = trainer.model.load_state_dict(state, strict=False)
+        missing, unexpected = model.load_state_dict(state, strict=False)
         # A tied matrix is kept once: only its other names may be missing.
-        if unexpected or set(missing) - trainer.model.all_tied_weights_keys.keys():
+        if unexpected or set(missing) - model.all_tied_weights_keys.keys():
             raise ValueError(f"The averaged weights do not fit the model: missing {missing}, unexpected {unexpected}.")
-        trainer.model.tie_weights()
+        model.tie_weights()
     results: dict = {"averaged": [path.name for path in last], "ema_decay": args.ema_decay}
     scored = [split for split in ("validation", "test") if split in datasets]
     for split in scored:
-        results[split] = trainer.score(datasets[split], folder / f"{split}.hypotheses.txt")
+        results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt")
     if args.should_save:
         with whole_folder(folder / "model", overwrite=True) as temporary:
-            trainer.save_final(temporary)
+            trainer.save_final(model, temporary)
         write_json(folder / "results.json", results)
         for split in scored:
             found = results[split]

@@ -11,6 +11,8 @@ import torch
 from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from safetensors import SafetensorError
+from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
@@ -44,7 +46,8 @@ from vanilla_transformer.training.callbacks import (
 )
 from vanilla_transformer.training.collator import RetokenizingCollator, TokenColumns
 from vanilla_transformer.training.ema import ExponentialMovingAverage
-from vanilla_transformer.training.metrics import batches_by_length, bleu, perplexity, sum_of_losses, translate_ids
+from vanilla_transformer.training.evaluation import bleu
+from vanilla_transformer.training.metrics import batches_by_length, perplexity, sum_of_losses, translate_ids
 from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule, peak_rate
 
@@ -172,6 +175,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(TokensPerSecond())
         if self.ema is not None:
+            if self.is_fsdp_enabled:
+                raise ValueError("ema_decay does not go with FSDP: set it to 0 and average_checkpoints in its place.")
             self.add_callback(self.ema)
         if args.early_stopping:
             args.metric_for_best_model, args.greater_is_better = "bleu", True
@@ -240,10 +245,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Loss per token, perplexity and BLEU, each exact however the data are batched or dealt out."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         start = time.perf_counter()
-        training = self.model.training
-        measured, _ = self._measure(dataset, with_bleu=self.args.eval_bleu and "target" in dataset.column_names)
+        model = self.whole_model()
+        training = model.training
+        with_bleu = self.args.eval_bleu and "target" in dataset.column_names
+        measured, _ = self._measure(model, dataset, with_bleu=with_bleu)
         measured.pop("signature", None)  # only numbers can be logged
-        self.model.train(training)
+        model.train(training)
 
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
         metrics[f"{metric_key_prefix}_seconds"] = round(time.perf_counter() - start, 1)
@@ -251,29 +258,43 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def score(self, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
+    def score(self, model: PreTrainedModel, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
         """Loss, perplexity and sacreBLEU with its signature; the translations are written beside."""
-        measured, translations = self._measure(dataset, with_bleu=True)
+        measured, translations = self._measure(model, dataset, with_bleu=True)
         if self.args.should_save:
             hypotheses.write_text("".join(f"{' '.join(line.split())}\n" for line in translations), encoding="utf-8")
         return measured
 
-    def _measure(self, dataset: Dataset, *, with_bleu: bool) -> tuple[dict[str, Any], list[str]]:
-        self.model.eval()
-        loss, tokens = self.accelerator.reduce(self._sum_of_losses(dataset)).tolist()
+    def whole_model(self) -> PreTrainedModel:
+        """The model as one process has it: the one in training or, where the processes share out its weights (FSDP), a
+        copy with all of them. All processes must ask for it; what each does with it then is its own affair."""
+        model = self.accelerator.unwrap_model(self.model)
+        if not any(isinstance(parameter, DTensor) for parameter in model.parameters()):
+            return model
+        state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
+        with torch.random.fork_rng():  # weights that are drawn only to be replaced must not disturb training
+            whole = type(model)(model.config).to(self.args.device)
+        whole.load_state_dict(state)
+        return whole.train(model.training)
+
+    def _measure(
+        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool
+    ) -> tuple[dict[str, Any], list[str]]:
+        model.eval()
+        loss, tokens = self.accelerator.reduce(self._sum_of_losses(model, dataset)).tolist()
         measured: dict[str, Any] = {"loss": loss / tokens, "perplexity": perplexity(loss / tokens)}
-        translations = self.translate(dataset) if with_bleu else []
+        translations = self.translate(model, dataset) if with_bleu else []
         if with_bleu:
             measured["bleu"], measured["signature"] = bleu(translations, dataset["target"])
         return measured, translations
 
-    def _sum_of_losses(self, dataset: Dataset) -> torch.Tensor:
+    def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:
         tokens = dataset.select_columns(["input_ids", "labels"])
         shares = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
         batches = (self.data_collator([tokens[index] for index in share]) for share in shares)
-        return sum_of_losses(self.model, batches, self.args.device)
+        return sum_of_losses(model, batches, self.args.device)
 
-    def translate(self, dataset: Dataset, **generation) -> list[str]:
+    def translate(self, model: PreTrainedModel, dataset: Dataset, **generation) -> list[str]:
         """Translations of a tokenised data set, in its order, the work shared by all processes."""
         options = {"num_beams": self.args.eval_beams, **generation}
         tokens = dataset.select_columns(["input_ids", "labels"])
@@ -281,8 +302,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         found: list[tuple[int, list[int]]] = []
         for indices in share:
             sources = [tokens[index]["input_ids"] for index in indices]
-            ids = translate_ids(self.accelerator.unwrap_model(self.model), self.processing_class, sources, **options)
-            found += zip(indices, ids, strict=True)
+            found += zip(indices, translate_ids(model, self.processing_class, sources, **options), strict=True)
         ordered = [ids for _, ids in sorted(gather_object(found))]
         return self.target_tokenizer.batch_decode(ordered, skip_special_tokens=True)
 
@@ -292,10 +312,10 @@ class TranslationTrainer(Seq2SeqTrainer):
     def stopped_by_hand(self) -> bool:
         return self.stop_gently.asked
 
-    def save_final(self, folder: Path) -> None:
+    def save_final(self, model: PreTrainedModel, folder: Path) -> None:
         """The model with its tokenizers, as `from_pretrained` reads them; none of what only training needs."""
-        self.model.config.use_cache = self._use_cache
-        self.model.save_pretrained(folder)
+        model.config.use_cache = self._use_cache
+        model.save_pretrained(folder)
         self.processing_class.save_pretrained(folder)
         if self.target_tokenizer is not self.processing_class:
             self.target_tokenizer.save_pretrained(folder / TARGET)

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -168,3 +169,62 @@ main([{path!r}, "--resume_from_checkpoint", "last"])
     assert f"The last good one is {good}" in done.stderr
     assert "Traceback" not in done.stderr
     assert {file.name: file.read_bytes() for file in good.iterdir()} == before
+
+
+# --- weights shared out among the processes ---
+
+
+def evaluate_sharded(folder: str) -> None:
+    """Each process has half of every matrix; evaluation gives each a whole model and an unequal share of the work."""
+    from accelerate import Accelerator
+    from datasets import Dataset
+    from torch.distributed.fsdp import fully_shard
+    from transformers import AutoTokenizer
+
+    from vanilla_transformer import VanillaTransformerForConditionalGeneration
+    from vanilla_transformer.training.trainer import TranslationTrainer, TranslationTrainingArguments
+
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    words = ["a b c", "d e", "f g h a b c d", "b", "c d e f"]
+    pairs = Dataset.from_list(
+        [{"source": text, "target": text, **tokenizer(text, text_target=text)} for text in words]
+    ).remove_columns("attention_mask")
+    args = TranslationTrainingArguments(
+        output_dir=f"{folder}/run", use_cpu=True, report_to="none", max_tokens=8, eval_strategy="no"
+    )
+
+    def measure(model) -> dict:
+        trainer = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=pairs)
+        assert trainer.whole_model() is not model or not sharded
+        return {name: value for name, value in trainer.evaluate().items() if name != "eval_seconds"}
+
+    sharded = False
+    expected = measure(VanillaTransformerForConditionalGeneration.from_pretrained(folder))
+    sharded = True
+    model = VanillaTransformerForConditionalGeneration.from_pretrained(folder)
+    mesh = torch.distributed.init_device_mesh("cpu", (2,))
+    for layer in (*model.model.encoder.layers, *model.model.decoder.layers):
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    before = torch.get_rng_state()
+    assert measure(model) == pytest.approx(expected)
+    assert torch.equal(torch.get_rng_state(), before)
+    assert Accelerator().num_processes == 2
+
+
+def test_a_sharded_model_is_evaluated_whole(tmp_path):
+    from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+
+    tokenizer = train_tokenizer(["a b c d e f g h"], vocab_size=270, min_frequency=1, show_progress=False)
+    tokenizer.save_pretrained(tmp_path)
+    VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig.from_preset("tiny", vocab_size=len(tokenizer), d_model=16, decoder_layers=2)
+    ).save_pretrained(tmp_path)
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+    code += f"import test_processes; test_processes.evaluate_sharded({str(tmp_path)!r})"
+    (tmp_path / "run.py").write_text(code)
+    two = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    environment = {**os.environ, "ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run([*two, str(tmp_path / "run.py")], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-3000:]

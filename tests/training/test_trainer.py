@@ -205,8 +205,8 @@ def test_reversal_is_learned_to_the_last_token(tmp_path):
     )
     model = VanillaTransformerForConditionalGeneration(config)
     args = TranslationTrainingArguments(
-        output_dir=str(tmp_path), max_steps=1400, warmup_steps=300, rate_factor=0.5, max_tokens=512,
-        save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none", seed=1,
+        output_dir=str(tmp_path), max_steps=1400, warmup_steps=300, learning_rate=3e-3, max_tokens=512,
+        lr_scheduler_type="linear", save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none", seed=1,
     )  # fmt: skip
     trainer = TranslationTrainer(
         model, args, tokenizer=tokenizer, train_dataset=Dataset.from_list(reversal_data(4000))

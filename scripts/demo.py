@@ -52,33 +52,23 @@ def train_or_go_on(folder: Path) -> bool:
 
 def show(folder: Path) -> None:
     """Translations, an attention picture, and where everything is."""
-    import torch
-    from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
-
+    from vanilla_transformer import Translator
     from vanilla_transformer.training.demo_corpus import demo_corpus
     from vanilla_transformer.training.plots import plot_attention
 
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder / "model", attn_implementation="eager")
-    tokenizer = AutoTokenizer.from_pretrained(folder / "model")
     seen = {pair["en"] for pair in demo_corpus("train")}
     new = [sentence for sentence in SENTENCES if sentence not in seen]
-    batch = tokenizer(new, padding=True, return_tensors="pt")
-    with torch.no_grad():
-        output = model.generate(**batch, num_beams=4, max_new_tokens=60)
+    translator = Translator.from_pretrained(folder / "model")
+    found = [best for (best,) in translator.translate(new, attention=True)]
     print("\nSentences that were not in the training text:")
-    for source, target in zip(new, tokenizer.batch_decode(output, skip_special_tokens=True), strict=True):
-        print(f"  {source}\n    {target}")
+    for source, translation in zip(new, found, strict=True):
+        print(f"  {source}\n    {translation.text}")
 
-    first = {name: tensor[:1, : int(batch["attention_mask"][0].sum())] for name, tensor in batch.items()}
-    ids = output[:1, : int((output[0] != tokenizer.pad_token_id).sum())]
-    with torch.no_grad():
-        attention = model(**first, decoder_input_ids=ids, output_attentions=True).cross_attentions[-1]
-    pieces = [[_readable(tokenizer, piece) for piece in row.tolist()] for row in (first["input_ids"][0], ids[0])]
-    # Row t is what was looked at when token t + 1 was written.
+    first = found[0]
     plot_attention(
-        attention[0].mean(0)[:-1],
-        pieces[0],
-        pieces[1][1:],
+        first.attention[-1].mean(0),
+        first.source_tokens,
+        first.tokens,
         folder / "attention.png",
         "attention to the source (mean of heads)",
     )
@@ -88,10 +78,6 @@ def show(folder: Path) -> None:
     print(f"learning curve   {folder / 'learning_curve.png'}")
     print(f"attention        {folder / 'attention.png'}")
     print(f"test output      {folder / 'test.hypotheses.txt'}")
-
-
-def _readable(tokenizer, piece: int) -> str:
-    return tokenizer.decode([piece]).strip() or tokenizer.convert_ids_to_tokens(piece)
 
 
 if __name__ == "__main__":

@@ -66,4 +66,8 @@ import vanilla_transformer
 print(*{name.split(".")[0] for name in set(sys.modules) - before})
 """
     added = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert set(added.stdout.split()) - set(sys.stdlib_module_names) <= {"vanilla_transformer", "transformers", "tokenizers"}
+    assert set(added.stdout.split()) - set(sys.stdlib_module_names) <= {
+        "vanilla_transformer",
+        "transformers",
+        "tokenizers",
+    }

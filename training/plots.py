@@ -109,18 +109,14 @@ def plot_positions(vectors: torch.Tensor, picture: Path, title: str = "") -> Non
         return
     figure, axis = pyplot.subplots(figsize=(9, 5), layout="constrained")
     largest = float(vectors.abs().max()) or 1.0  # zero is white whatever the scale
-    image = axis.imshow(
-        vectors, cmap="RdBu_r", vmin=-largest, vmax=largest, aspect="auto", interpolation="nearest", origin="lower"
-    )
+    scale = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+    image = axis.imshow(vectors.numpy(), aspect="auto", interpolation="nearest", origin="lower", **scale)
     axis.set_xlabel("dimension")
     axis.set_ylabel("position")
     axis.set_title(title, parse_math=False)
     figure.colorbar(image, ax=axis)
-    figure.savefig(picture, dpi=120)
+    figure.savefig(picture, dpi=200)  # two pixels or more for each of 512 dimensions
     pyplot.close(figure)
-
-
-# --- attention ---
 
 
 def plot_bleu_by_length(buckets: list, picture: Path) -> None:
@@ -142,14 +138,19 @@ def plot_bleu_by_length(buckets: list, picture: Path) -> None:
     pyplot.close(figure)
 
 
-def plot_attention(weights, source: Sequence[str], target: Sequence[str], picture: Path, title: str = "") -> None:
+# --- attention ---
+
+
+def plot_attention(
+    weights: torch.Tensor, source: Sequence[str], target: Sequence[str], picture: Path, title: str = ""
+) -> None:
     """A heat map of one attention matrix [T, S], the tokens on its axes."""
     pyplot = _pyplot()
     if pyplot is None:
         return
     size = (2 + 0.4 * len(source), 1.5 + 0.4 * len(target))
     figure, axis = pyplot.subplots(figsize=size, layout="constrained")
-    axis.imshow(weights, cmap="viridis", vmin=0, aspect="auto")
+    axis.imshow(weights.float().numpy(), cmap="viridis", vmin=0, aspect="auto")
     _name_columns(axis, source, rotation=60, ha="right")
     _name_rows(axis, target)
     axis.set_title(title)
@@ -190,22 +191,23 @@ def plot_attention_heads(maps: AttentionMaps, picture: Path) -> None:
     pyplot = _pyplot()
     if pyplot is None:
         return
-    layers, heads, rows, columns = maps.weights.shape
+    weights = maps.weights.float().numpy()
+    layers, heads, rows, columns = weights.shape
     height, width = (min(max(0.15 * tokens, 1.2), 4.8) for tokens in (rows, columns))  # inches of one head
-    every = math.ceil(max(rows, columns) / 32)  # more names than fit would run into each other
+    every_row, every_column = (math.ceil(tokens / 32) for tokens in (rows, columns))  # as many names as have room
     size = (1.5 + width * heads, 1.5 + height * layers)
     figure, axes = pyplot.subplots(layers, heads, figsize=size, squeeze=False, layout="constrained")
     # The square root of the weight sets the colour, or most weights would be one and the same dark blue.
     scale = pyplot.matplotlib.colors.PowerNorm(0.5, vmin=0, vmax=1)
     for (layer, head), axis in np.ndenumerate(axes):
-        image = axis.imshow(maps.weights[layer, head].float(), cmap="viridis", norm=scale, aspect="auto")
+        image = axis.imshow(weights[layer, head], cmap="viridis", norm=scale, aspect="auto")
         axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
-        _name_columns(axis, maps.columns if layer == layers - 1 else (), every, rotation=90, fontsize=7)
-        _name_rows(axis, maps.rows if head == 0 else (), every, fontsize=7)
+        _name_columns(axis, maps.columns if layer == layers - 1 else (), every_column, rotation=90, fontsize=7)
+        _name_rows(axis, maps.rows if head == 0 else (), every_row, fontsize=7)
     figure.suptitle(maps.kind)
     figure.supxlabel(maps.columns_are, fontsize=9)
     figure.supylabel(maps.rows_are, fontsize=9)
-    figure.colorbar(image, ax=axes, shrink=0.6, label="weight")
+    figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, fraction=0.05, pad=0.02, label="weight")
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
 

@@ -32,17 +32,23 @@ class Hypothesis:
 
     Args:
         text: The translation.
-        score: Log-probability divided by the length penalty; `None` where it was sampled.
+        score: Log-probability divided by the length penalty; `None` where no search found it.
         source_tokens: The pieces of the source, as the model read them.
         tokens: The pieces of the translation.
+        read_tokens: What the decoder read to write them: its first token, and all of `tokens` but the last.
         attention: What each head of each decoder layer looked at for each of `tokens`: [layers, heads, T, S].
+        decoder_attention: The same over `read_tokens`: [layers, heads, T, T].
+        encoder_attention: What each head of the encoder looked at for each of `source_tokens`: [layers, heads, S, S].
     """
 
     text: str
     score: float | None = None
     source_tokens: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
+    read_tokens: tuple[str, ...] = ()
     attention: torch.Tensor | None = None
+    decoder_attention: torch.Tensor | None = None
+    encoder_attention: torch.Tensor | None = None
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
@@ -106,7 +112,9 @@ class Translator:
         """
         own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
         tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
-        model = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, **options)
+        model, loading = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, output_loading_info=True, **options)
+        for name in sorted(loading["missing_keys"]):  # the library would make them up
+            raise ValueError(f"{name_or_path} has no weights {name}: its files are not those of one whole model.")
         device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(model.to(device), *tokenizers, **own)
 
@@ -137,7 +145,7 @@ class Translator:
             n_best: How many translations of each text, at most `num_beams`.
             prefix: What translations must begin with: the same for all, or one (or `None`) for each text.
             sample: Draw translations at random instead of searching for the best.
-            attention: Whether to keep what the decoder attended to.
+            attention: Whether to keep what encoder and decoder attended to.
             progress: Whether to show a progress bar.
             generation: Options of `generate`, on top of the paper's (`num_beams=4`, `length_penalty=0.6`); those of
                 `beam_search`; with `sample`, for instance `temperature` and `top_k`.
@@ -181,6 +189,16 @@ class Translator:
                     results |= zip(batch, self._score_batch([encoded[place] for place in batch]), strict=True)
                     bar.update(len(batch))
                 yield from (results[place] for place in range(len(encoded)))
+
+    @torch.no_grad()
+    def attend(self, source: str, target: str) -> Hypothesis:
+        """A given translation with what encoder and decoder attend to, as if the search had written it."""
+        ids, written = self._pair(1, source, target)
+        limit = _longest(self.model)
+        if limit is not None and len(written) > limit:
+            raise ValueError(f"The translation has {len(written)} tokens; the model writes {limit}: shorten it.")
+        targets = [[self._start_token(), *written]]
+        return self._with_attention([Hypothesis(target)], self._pad([ids]), targets, number=1)[0]
 
     # --- from text to batches ---
 
@@ -249,21 +267,28 @@ class Translator:
     def _with_attention(
         self, hypotheses: list[Hypothesis], inputs: dict, targets: list[list[int]], number: int
     ) -> list[Hypothesis]:
-        """Reads the finished translations again, all tokens of them at once, and keeps what the decoder attends to."""
+        """Reads the finished translations again, all tokens of them at once, and keeps what is attended to."""
         inputs = {name: tensor.repeat_interleave(number, dim=0) for name, tensor in inputs.items()}
         fed = self._pad([ids[:-1] for ids in targets])  # row t is what was looked at when token t + 1 was written
         with _eager(self.model):
             output = self.model(**inputs, decoder_input_ids=fed["input_ids"], output_attentions=True, use_cache=False)
-        attention = torch.stack(output.cross_attentions, dim=1)  # [B, layers, heads, T, S]
+        encoder, decoder, cross = (
+            torch.stack(layers, dim=1)  # [B, layers, heads, T or S, T or S]
+            for layers in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
+        )
         found = []
         for row, (hypothesis, ids) in enumerate(zip(hypotheses, targets, strict=True)):
             source = inputs["input_ids"][row][inputs["attention_mask"][row] == 1].tolist()
+            s, t = len(source), len(ids) - 1  # without padding
             found.append(
                 replace(
                     hypothesis,
                     source_tokens=_pieces(self.tokenizer, source),
                     tokens=_pieces(self.target_tokenizer, ids[1:]),
-                    attention=attention[row, :, :, : len(ids) - 1, : len(source)].cpu(),
+                    read_tokens=_pieces(self.target_tokenizer, ids[:-1]),
+                    attention=cross[row, :, :, :t, :s].cpu(),
+                    decoder_attention=decoder[row, :, :, :t, :t].cpu(),
+                    encoder_attention=encoder[row, :, :, :s, :s].cpu(),
                 )
             )
         return found

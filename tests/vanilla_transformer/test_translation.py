@@ -171,6 +171,38 @@ def test_alignment_is_where_the_layer_before_the_last_looks(tokenizer):
     assert [place for place, _ in hypothesis.alignment] == expected
 
 
+@pytest.mark.parametrize("make", [vanilla, marian, t5])
+def test_a_given_translation_has_the_attention_that_the_model_gives(tokenizer, make):
+    model = make()
+    hypothesis = Translator(model, tokenizer).attend(TEXTS[1], TEXTS[0])
+    assert (hypothesis.text, hypothesis.score) == (TEXTS[0], None)
+    model.set_attn_implementation("eager")
+    expected = model(**tokenizer([TEXTS[1]], text_target=[TEXTS[0]], return_tensors="pt"), output_attentions=True)
+    assert_close(hypothesis.attention, torch.cat(expected.cross_attentions))
+    assert_close(hypothesis.decoder_attention, torch.cat(expected.decoder_attentions))
+    assert_close(hypothesis.encoder_attention, torch.cat(expected.encoder_attentions))
+
+
+@pytest.mark.parametrize("make", [vanilla, marian, t5])
+def test_self_attention_is_free_of_padding_and_of_what_comes_later(tokenizer, make):
+    model = make()
+    start = tokenizer.convert_ids_to_tokens(model.config.decoder_start_token_id)
+    for (hypothesis,) in Translator(model, tokenizer).translate(TEXTS[:4], attention=True, **SHORT):
+        assert hypothesis.read_tokens == (start, *hypothesis.tokens[:-1])
+        assert not hypothesis.decoder_attention.triu(1).any()
+        for attention, tokens in [
+            (hypothesis.decoder_attention, hypothesis.read_tokens),
+            (hypothesis.encoder_attention, hypothesis.source_tokens),
+        ]:
+            assert attention.shape[2:] == (len(tokens), len(tokens))
+            assert_close(attention.sum(-1), torch.ones(attention.shape[:-1]))
+
+
+def test_a_given_translation_beyond_the_positions_is_refused(tokenizer):
+    with pytest.raises(ValueError, match=r"The translation has \d+ tokens; the model writes 40: shorten it"):
+        Translator(marian(), tokenizer).attend("A cat", "dog " * 100)
+
+
 # --- scoring ---
 
 

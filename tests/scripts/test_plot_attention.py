@@ -1,0 +1,308 @@
+"""What is drawn is what the model computes, and no text can break the page."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+import torch
+from matplotlib import image
+from matplotlib.figure import Figure
+from torch.testing import assert_close
+from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
+
+from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.positions import POSITIONS
+from vanilla_transformer.scripts import plot_attention
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.training import plots
+
+
+SOURCE, TARGET = "The cat sleeps.", "Ein Hund läuft im Garten."
+NASTY = """<b>&"'</script><!-- $x^2$ $\\frac$ @data@ @title@ <img src=x onerror=alert(1)>"""
+PICTURES = ["cross_attention.png", "decoder_self_attention.png", "encoder_self_attention.png"]
+KINDS = {
+    "encoder self-attention": "encoder_attentions",
+    "decoder self-attention": "decoder_attentions",
+    "cross attention": "cross_attentions",
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer([SOURCE, TARGET], vocab_size=300, min_frequency=1, show_progress=False)
+
+
+def vanilla(**fields):
+    sizes = {"vocab_size": 300, "d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "decoder_attention_heads": 2}
+    return VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig.from_preset("tiny", **{**sizes, **fields})
+    )
+
+
+def marian():
+    ids = {"vocab_size": 300, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    sizes = {"d_model": 16, "max_position_embeddings": 40, "encoder_layers": 1, "decoder_layers": 2}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    return MarianMTModel(MarianConfig(**ids, **sizes, **heads))
+
+
+def t5():
+    ids = {"vocab_size": 300, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
+    return T5ForConditionalGeneration(T5Config(**ids, d_model=16, d_kv=4, d_ff=8, num_layers=1, num_heads=2))
+
+
+@pytest.fixture
+def save(tokenizer, tmp_path):
+    def save_model(model) -> str:
+        for part in (model, tokenizer):
+            part.save_pretrained(tmp_path / "model")
+        return str(tmp_path / "model")
+
+    return save_model
+
+
+class Page(HTMLParser):
+    """The elements of a page and the text in each kind of them, as a browser would read it."""
+
+    def __init__(self, html: str):
+        super().__init__()
+        self.elements, self.texts, self.attributes, self.inside = [], {}, [], []
+        self.feed(html)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append(tag)
+        self.attributes += attributes
+        self.inside.append(tag)
+
+    def handle_endtag(self, tag):
+        while self.inside and self.inside.pop() != tag:
+            pass
+
+    def handle_data(self, data):
+        self.texts.setdefault(self.inside[-1] if self.inside else "", []).append(data)
+
+    @property
+    def data(self) -> list[dict]:
+        return json.loads(self.texts["script"][0])
+
+
+def page_of(folder) -> Page:
+    return Page((folder / "attention.html").read_text(encoding="utf-8"))
+
+
+def draw(output, *arguments: str):
+    plot_attention.main([*arguments, "--output_dir", str(output)])
+    return output
+
+
+# --- attention ---
+
+
+@pytest.mark.parametrize("make", [vanilla, marian, t5])
+def test_the_page_holds_the_weights_and_tokens_of_the_model(save, tokenizer, tmp_path, make):
+    folder = save(make())
+    page = page_of(draw(tmp_path / "out", "--model", folder, "--text", SOURCE, "--translation", TARGET))
+
+    model = AutoModelForSeq2SeqLM.from_pretrained(folder, attn_implementation="eager")
+    batch = tokenizer([SOURCE], text_target=[TARGET], return_tensors="pt")
+    expected = model(**batch, output_attentions=True)
+    source, written = (
+        [tokenizer.decode([token]).strip() or tokenizer.convert_ids_to_tokens(token) for token in ids.tolist()]
+        for ids in (batch["input_ids"][0], batch["labels"][0])
+    )
+    start = tokenizer.convert_ids_to_tokens(model.config.decoder_start_token_id)
+    sides = {
+        "encoder self-attention": (source, source),
+        "decoder self-attention": (written, [start, *written[:-1]]),
+        "cross attention": (written, source),
+    }
+    assert [each["kind"] for each in page.data] == list(KINDS)
+    for each in page.data:
+        assert (each["rows"], each["columns"]) == sides[each["kind"]]
+        weights = torch.tensor(each["weights"])
+        assert torch.equal(weights, torch.cat(getattr(expected, KINDS[each["kind"]])).detach())
+        assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
+    (decoder,) = (torch.tensor(each["weights"]) for each in page.data if each["kind"] == "decoder self-attention")
+    assert not decoder.triu(1).any()
+
+
+def test_the_models_own_translation_is_drawn_unless_one_is_given(save, tmp_path):
+    folder = save(vanilla())
+    output = draw(tmp_path / "out", "--model", folder, "--text", SOURCE)
+    assert sorted(path.name for path in output.iterdir()) == ["attention.html", *PICTURES]
+    translation = Translator.from_pretrained(folder, device="cpu")(SOURCE)
+    assert page_of(output).texts["h1"] == [f"{SOURCE} → {translation}"]
+
+
+def test_text_stays_text(save, tmp_path):
+    folder = save(vanilla())
+    plain = page_of(draw(tmp_path / "plain", "--model", folder, "--text", SOURCE, "--translation", TARGET))
+    nasty = page_of(draw(tmp_path / "nasty", "--model", folder, "--text", NASTY, "--translation", NASTY))
+    assert nasty.elements == plain.elements
+    assert nasty.attributes == plain.attributes
+    assert nasty.texts["h1"] == nasty.texts["title"] == [f"{NASTY} → {NASTY}"]
+    assert nasty.texts["script"][1:] == plain.texts["script"][1:]
+    joined = "".join(nasty.data[0]["rows"])
+    assert joined.replace("Ġ", "") == NASTY.replace(" ", "") + "</s>"
+
+
+def test_the_page_needs_nothing_from_elsewhere(save, tmp_path):
+    page = page_of(draw(tmp_path / "out", "--model", save(vanilla()), "--text", SOURCE, "--translation", TARGET))
+    assert not {"link", "img", "iframe"} & set(page.elements)
+    assert not {"src", "href"} & {name for name, _ in page.attributes}
+    assert not re.search(
+        r"https?:|@import|url\(|fetch\(|innerHTML", "".join(page.texts["script"] + page.texts["style"])
+    )
+
+
+@pytest.fixture
+def figures(monkeypatch):
+    """The figures that were saved, by the names of their files."""
+    saved = {}
+    savefig = Figure.savefig
+
+    def remember(figure, path, **options):
+        saved[path.name] = figure
+        savefig(figure, path, **options)
+
+    monkeypatch.setattr(Figure, "savefig", remember)
+    return saved
+
+
+def drawn(axis) -> torch.Tensor:
+    """The numbers of a heat map."""
+    return torch.tensor(axis.images[0].get_array().data)
+
+
+def test_the_pictures_show_every_head_with_its_tokens(save, tmp_path, figures):
+    output = draw(tmp_path / "out", "--model", save(vanilla()), "--text", SOURCE, "--translation", NASTY)
+    for each, name in zip(page_of(output).data, reversed(PICTURES), strict=True):
+        assert image.imread(output / name).std() > 0
+        weights = torch.tensor(each["weights"])
+        panels = [axis for axis in figures[name].axes if axis.get_title()]
+        assert len(panels) == weights.shape[0] * weights.shape[1]
+        assert torch.equal(torch.stack([drawn(panel) for panel in panels]), weights.flatten(0, 1))
+        # Beyond 32 tokens not all have their names.
+        rows, columns = (tokens[:: -(-len(tokens) // 32)] for tokens in (each["rows"], each["columns"]))
+        assert [label.get_text() for label in panels[0].get_yticklabels()] == rows
+        assert [label.get_text() for label in panels[-1].get_xticklabels()] == columns
+
+
+# --- positions and learning rate ---
+
+
+@pytest.mark.parametrize("encoding", POSITIONS)
+def test_positions_of_a_model(save, tmp_path, figures, encoding):
+    model = vanilla(position_encoding=encoding, max_position_embeddings=40)
+    draw(tmp_path / "out", "--model", save(model), "--positions", "--length", "30")
+    assert_close(
+        drawn(figures["positions.png"].axes[0]),
+        model.model.encoder.embed_positions(30, 0, torch.device("cpu")).detach(),
+    )
+
+
+def test_positions_of_another_model_of_the_library(save, tmp_path, figures):
+    model = marian()
+    draw(tmp_path / "out", "--model", save(model), "--positions", "--length", "40")
+    assert_close(
+        drawn(figures["positions.png"].axes[0]), model.model.encoder.embed_positions(torch.Size([1, 40])).detach()
+    )
+
+
+def test_positions_of_a_preset_are_the_papers(tmp_path, figures):
+    output = draw(tmp_path / "out", "--positions")
+    assert [path.name for path in output.iterdir()] == ["positions.png"]
+    vectors = drawn(figures["positions.png"].axes[0])
+    assert vectors.shape == (100, 512)
+    angle = torch.tensor(7 / 10000 ** (20 / 512), dtype=torch.float64)
+    assert_close(vectors[7, 20:22], torch.stack([angle.sin(), angle.cos()]))
+
+
+def test_learning_rates_are_the_papers(tmp_path, figures):
+    draw(tmp_path / "out", "--learning_rate", "--curves", "512:4000", "256:30", "--steps", "5000")
+    lines = figures["learning_rate.png"].axes[0].lines
+    for line, (d_model, warmup) in zip(lines, [(512, 4000), (256, 30)], strict=True):
+        steps, rates = line.get_data()
+        assert {1, warmup} <= set(steps)
+        assert max(steps) <= 5000
+        assert list(rates) == pytest.approx([d_model**-0.5 * min(s**-0.5, s * warmup**-1.5) for s in steps])
+
+
+# --- mistakes ---
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "Nothing to draw: give --model and --text, or --positions, or --learning_rate."),
+        (["--model", "m"], "Nothing to draw"),
+        (["--model", "m", "--learning_rate"], "--model m: nothing of it is drawn without --text or --positions."),
+        (["--text", "a"], "--text 'a': give with --model who is to read it."),
+        (["--model", "m", "--text", " "], "--text ' ' is empty: give a sentence."),
+        (["--model", "m", "--text", "a", "--translation", ""], "--translation '' is empty"),
+        (["--learning_rate", "--translation", "b"], "--translation 'b': give with --text"),
+        (["--positions", "--model", "m", "--preset", "base"], "Both --model m and --preset base are given"),
+        (["--positions", "--length", "0"], "--length 0 must be at least 1."),
+        (["--positions", "--preset", "bse"], "There is no preset 'bse'"),
+        (["--positions", "--preset", "E-learned"], "--preset E-learned learns its positions: give a trained one"),
+        (["--learning_rate", "--steps", "-1"], "--steps -1 must be at least 1."),
+        (
+            ["--learning_rate", "--curves", "512"],
+            "--curves '512' must be d_model:warm-up steps, for example 512:4000.",
+        ),
+        (["--learning_rate", "--curves", "512:0"], "--curves '512:0' must be"),
+        (["--learning_rate", "--curves", "a:b"], "--curves 'a:b' must be"),
+        (["--model", "no/where", "--text", "a"], "--model no/where can't be loaded"),
+        (["--model", "no/where/at/all", "--text", "a"], "give a folder with a model and its tokenizer, such as"),
+    ],
+)
+def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, message):
+    with pytest.raises(SystemExit) as error:
+        draw(tmp_path / "out", *arguments)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("make", "arguments", "message"),
+    [
+        (vanilla, ["--text", "dog " * 100], r"--text has \d{3} tokens, too many for a picture: give at most 128"),
+        (vanilla, ["--text", "a", "--translation", "dog " * 100], r"The translation has \d{3} tokens, too many"),
+        (
+            marian,
+            ["--text", "a", "--translation", "dog " * 30],
+            r"The translation has \d+ tokens; the model writes 40",
+        ),
+        (marian, ["--positions", "--length", "41"], "--length 41: the model has 40 positions"),
+        (t5, ["--positions"], "T5ForConditionalGeneration has no positional encodings to draw"),
+    ],
+)
+def test_what_the_model_can_not_do_is_said(save, tmp_path, make, arguments, message):
+    with pytest.raises(SystemExit, match=message):
+        draw(tmp_path / "out", "--model", save(make()), *arguments)
+    assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+
+def test_attention_that_is_no_full_matrix_is_refused():
+    with pytest.raises(ValueError, match=r"shape \[1, 1, 2, 3\] where 2 tokens look at 2"):
+        plots.AttentionMaps("encoder self-attention", torch.ones(1, 1, 2, 3), ["a", "b"], ["a", "b"], "", "")
+
+
+def test_nothing_is_overwritten_unasked(tmp_path):
+    command = [tmp_path / "out", "--learning_rate"]
+    before = (draw(*command) / "learning_rate.png").read_bytes()
+    with pytest.raises(SystemExit, match=r"already there.*--overwrite"):
+        draw(*command, "--steps", "10")
+    assert (tmp_path / "out" / "learning_rate.png").read_bytes() == before
+    draw(*command, "--steps", "10", "--overwrite")
+    assert (tmp_path / "out" / "learning_rate.png").read_bytes() != before
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match=r"matplotlib, which is missing: pip install vanilla-transformer\[plots\]"):
+        draw(tmp_path / "out", "--learning_rate")
+    assert not list(tmp_path.iterdir())

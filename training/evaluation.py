@@ -27,7 +27,7 @@ from transformers.utils import logging
 
 logger = logging.get_logger(__name__)
 
-# White space to Unicode and to Python's split(), but part of a word to multi-bleu.perl: a no-break space, for instance.
+# White space to Python's split(), but part of a word to multi-bleu.perl: a no-break space, for instance.
 NOT_ASCII_SPACE = re.compile(r"[^\S \t\n\r\f\v]")
 
 
@@ -77,7 +77,10 @@ def measures(
         lowercase: Whether `tokenized_bleu`, and only that, is of lower-cased text.
         sacrebleu_tokens: sacreBLEU's tokenisation, for example `"zh"` for Chinese.
     """
-    found = {"sacrebleu": Measure(BLEU(tokenize=sacrebleu_tokens))}
+    if tokenized:
+        logger.warning_once("sacrebleu is of tokenised text here: comparable figures are of plain text.")
+    # It warns of such text itself, at every call, unless forced.
+    found = {"sacrebleu": Measure(BLEU(tokenize=sacrebleu_tokens, force=tokenized))}
     tokenize, tokens = (str, "given") if tokenized else _moses(target_lang)
     if tokenize is not None:
         found["paper_bleu"] = _multi_bleu(lambda text: split_compounds(tokenize(text)), f"{tokens}+compounds")
@@ -120,7 +123,8 @@ def split_compounds(text: str) -> str:
 
 
 def _multi_bleu(prepare: Callable[[str], str], tokens: str, *, lowercase: bool = False) -> Measure:
-    """multi-bleu.perl: words between ASCII white space, up to four of them, no smoothing."""
+    """multi-bleu.perl: words between ASCII white space, up to four of them, no smoothing. (But all letters are
+    lower-cased, where its option -lc knows only those of ASCII.)"""
     metric = BLEU(tokenize="none", smooth_method="none", force=True, lowercase=lowercase)
     return Measure(metric, lambda text: NOT_ASCII_SPACE.sub(_code_point, prepare(text)), tokens)
 
@@ -233,15 +237,16 @@ def paired_bootstrap(
 # --- learned metrics ---
 
 
-def comet(
-    name_or_path: str, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]
-) -> Figure:
+def comet(name_or_path: str, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> Figure:
     """The score of a COMET model: a checkpoint file, or a name that COMET then downloads."""
     require_comet()
     import torch
     from comet import download_model, load_from_checkpoint
 
-    path = name_or_path if Path(name_or_path).is_file() else download_model(name_or_path)
+    path = name_or_path
+    if not Path(path).is_file():
+        logger.warning(f"COMET looks for {name_or_path} in its cache, and downloads it if it is not there.")
+        path = download_model(name_or_path)
     rows = [
         {"src": source, "mt": hypothesis, "ref": reference}
         for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
@@ -254,4 +259,6 @@ def require_comet() -> None:
     try:
         import comet  # noqa: F401
     except ImportError as error:
-        raise ValueError(f"COMET is not installed ({error}): pip install unbabel-comet, or leave out --comet.") from error
+        raise ValueError(
+            f"COMET is not installed ({error}): pip install unbabel-comet, or leave out --comet."
+        ) from error

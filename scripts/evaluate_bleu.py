@@ -1,0 +1,269 @@
+"""Measure translations: sacreBLEU, the paper's own BLEU, tokenised BLEU, chrF and TER, each with its signature.
+
+A model on files data/test.en + data/test.de, decoded as in the paper:
+
+    vanilla-evaluate-bleu --model runs/demo/model --test_files data/test --output_dir runs/demo/evaluation
+
+On a corpus of the Hub, or the built-in one; any model that translates will do:
+
+    vanilla-evaluate-bleu --model runs/demo/model --dataset demo --output_dir evaluation_demo
+
+Translations that are there already, one a line, without a model:
+
+    vanilla-evaluate-bleu --hypotheses out.de --test_files data/test --output_dir evaluation
+
+Whether one system is better than another, by paired bootstrap:
+
+    vanilla-evaluate-bleu --hypotheses out.de --baseline_hypotheses older.de --test_files data/test --output_dir both
+
+Tokenised, lower-cased text, as Multi30k results are published:
+
+    vanilla-evaluate-bleu --hypotheses out.tok.de --test_files data/test.tok --tokenized --lowercase --output_dir tok
+
+The folder then holds results.json, hypotheses.txt and bleu_by_length.png.
+"""
+
+import sys
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+
+
+RESULTS, HYPOTHESES, BASELINE = "results.json", "hypotheses.txt", "baseline_hypotheses.txt"
+PICTURE = "bleu_by_length.png"
+
+
+@dataclass
+class DecodingArguments:
+    """How a model translates; the defaults are the paper's."""
+
+    num_beams: int = key(4, "Beam of the search; 1 is greedy.")
+    length_penalty: float = key(0.6, "Alpha of the length penalty: more makes longer.")
+    penalty: Literal["gnmt", "length"] = key("gnmt", "gnmt: ((5 + length) / 6)^alpha; length: length^alpha.")
+    max_extra_tokens: int = key(50, "A translation has at most so many tokens more than its source.")
+
+    def __post_init__(self):
+        if self.num_beams < 1:
+            raise ValueError(f"--num_beams {self.num_beams}: a beam holds at least 1.")
+        if self.max_extra_tokens < 0:
+            raise ValueError(f"--max_extra_tokens {self.max_extra_tokens}: give 0 or more.")
+
+
+@dataclass
+class EvaluationArguments:
+    """What is measured, and how."""
+
+    model: str | None = key(None, "Folder or name on the Hub of the model: this one, MarianMT, T5 ...")
+    hypotheses: str | None = key(None, "File with translations to measure, one a line, in place of a model.")
+    baseline_model: str | None = key(None, "A model to compare with, decoded in the same way.")
+    baseline_hypotheses: str | None = key(None, "Translations to compare with, in place of a model.")
+    bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")
+
+    tokenized: bool = key(False, "The text is tokenised already: paper_bleu and tokenized_bleu take it as it is.")
+    lowercase: bool = key(False, "Lower-case for tokenized_bleu (only).")
+    sacrebleu_tokens: Literal["13a", "intl", "zh", "char"] = key("13a", "Tokenisation of sacrebleu.")
+    length_bounds: list[int] = key([10, 20, 30, 40, 50], "Words of the source at which sentences are told apart.")
+    comet: str | None = key(
+        None, "Measure COMET too: path of a checkpoint, or a name to download such as Unbabel/wmt22-comet-da."
+    )
+
+    max_tokens: int = key(2048, "Source tokens in a batch, padding included.")
+    device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
+    revision: str | None = key(None, "Branch, tag or commit of a model on the Hub.")
+    trust_remote_code: bool = key(False, "Run the model code that comes with a model of the Hub.")
+
+    output_dir: str = key("evaluation", "Folder for figures, translations and picture.")
+    overwrite: bool = key(False, "Replace an evaluation that is already there.")
+
+    def __post_init__(self):
+        if bool(self.model) == bool(self.hypotheses):
+            raise ValueError("Give either --model or --hypotheses: what is to be measured?")
+        if self.baseline_model and self.baseline_hypotheses:
+            raise ValueError("Give either --baseline_model or --baseline_hypotheses: there is one comparison.")
+        if self.bootstrap_samples < 1:
+            raise ValueError(f"--bootstrap_samples {self.bootstrap_samples}: give at least 1, better 1000.")
+        if self.length_bounds[:1] < [1] or any(left >= right for left, right in pairwise(self.length_bounds)):
+            raise ValueError(f"--length_bounds {self.length_bounds}: give ascending numbers from 1 on, like 10 20 30.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        options, decoding, corpus = parse_arguments(
+            [EvaluationArguments, DecodingArguments, CorpusArguments], __doc__, argv
+        )
+        print(readable(evaluate_bleu(options, decoding, corpus)))
+        print(f"\neverything in {options.output_dir}")
+
+
+def evaluate_bleu(
+    options: EvaluationArguments, decoding: DecodingArguments, corpus: CorpusArguments
+) -> dict[str, Any]:
+    """Translates if need be, measures, and writes the folder; returns what results.json holds."""
+    from vanilla_transformer.training.data import load_corpus
+    from vanilla_transformer.training.evaluation import bleu_by_length, require_comet
+    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.plots import plot_bleu_by_length
+    from vanilla_transformer.training.run_directory import write_json
+
+    if options.comet:
+        require_comet()  # before hours of translation
+    require_evaluation(Path(options.output_dir))
+    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+        pairs = list(load_corpus(corpus, splits=("test",))["test"])
+        sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
+        system = translations(options.model, options.hypotheses, sources, options, decoding)
+        baseline = None
+        if options.baseline_model or options.baseline_hypotheses:
+            baseline = translations(options.baseline_model, options.baseline_hypotheses, sources, options, decoding)
+            write_lines(folder / BASELINE, baseline)
+        write_lines(folder / HYPOTHESES, system)
+
+        by = measures_for(options, corpus)
+        results = figures(sources, system, references, options, by)
+        buckets = bleu_by_length(sources, system, references, options.length_bounds, by["sacrebleu"])
+        results["by_source_length"] = [bucket._asdict() for bucket in buckets]
+        if baseline is not None:
+            results["against_baseline"] = compared(system, baseline, references, options, by)
+        results |= description(options, decoding, corpus, len(pairs))
+        plot_bleu_by_length(buckets, folder / PICTURE)
+        write_json(folder / RESULTS, results)
+    return results
+
+
+def require_evaluation(folder: Path) -> None:
+    """Whatever --overwrite says, it means an older evaluation: a model's folder is not replaced by one."""
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if foreign := sorted(found - {RESULTS, HYPOTHESES, BASELINE, PICTURE}):
+        raise ValueError(f"{folder} holds {foreign[0]}, which no evaluation wrote: choose another --output_dir.")
+
+
+def translations(
+    model: str | None,
+    file: str | None,
+    sources: list[str],
+    options: EvaluationArguments,
+    decoding: DecodingArguments,
+) -> list[str]:
+    """A translation of each source, by the model or from the file, each on one line."""
+    from vanilla_transformer import Translator
+    from vanilla_transformer.training.evaluation import require_same_number
+    from vanilla_transformer.training.files import lines_in_files
+    from vanilla_transformer.training.output import one_line
+
+    if file:
+        found = list(lines_in_files([file]))
+        require_same_number(found, sources, f"lines in {file}")
+        return found
+    try:
+        translator = Translator.from_pretrained(
+            model,
+            device=options.device,
+            max_tokens=options.max_tokens,
+            revision=options.revision or "main",
+            trust_remote_code=options.trust_remote_code,
+        )
+    except OSError as error:
+        raise ValueError(
+            f"The model {model!r} can't be loaded: there is no such folder with model and tokenizer, and it is not on "
+            f"the Hub, or the Hub can't be reached. ({error})"
+        ) from error
+    return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **vars(decoding))]
+
+
+def write_lines(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")
+
+
+# --- figures ---
+
+
+def measures_for(options: EvaluationArguments, corpus: CorpusArguments) -> dict:
+    from vanilla_transformer.training.evaluation import measures
+
+    return measures(
+        target_lang=corpus.target_lang,
+        tokenized=options.tokenized,
+        lowercase=options.lowercase,
+        sacrebleu_tokens=options.sacrebleu_tokens,
+    )
+
+
+def figures(
+    sources: list[str], system: list[str], references: list[str], options: EvaluationArguments, by: dict
+) -> dict[str, Any]:
+    from vanilla_transformer.training.evaluation import comet
+
+    found = {name: figure_of(system, references) for name, figure_of in by.items()}
+    if options.comet:
+        found["comet"] = comet(options.comet, sources, system, references)
+    return {name: figure._asdict() for name, figure in found.items()}
+
+
+def compared(
+    system: list[str], baseline: list[str], references: list[str], options: EvaluationArguments, by: dict
+) -> dict[str, Any]:
+    from vanilla_transformer.training.evaluation import paired_bootstrap
+
+    samples = options.bootstrap_samples
+    return {name: paired_bootstrap(system, baseline, references, each, samples)._asdict() for name, each in by.items()}
+
+
+def description(
+    options: EvaluationArguments, decoding: DecodingArguments, corpus: CorpusArguments, sentences: int
+) -> dict[str, Any]:
+    """What was measured, for whoever reads results.json later."""
+    from vanilla_transformer.training.run_directory import versions
+
+    uses_model = options.model or options.baseline_model
+    given = ("dataset", "dataset_config", "test_split") if corpus.dataset else ("test_files",)
+    names = ("model", "revision", "hypotheses", "baseline_model", "baseline_hypotheses")
+    return {
+        **{name: getattr(options, name) for name in names if getattr(options, name)},
+        "decoding": {**vars(decoding), "max_tokens": options.max_tokens} if uses_model else None,
+        "corpus": {name: getattr(corpus, name) for name in (*given, "source_lang", "target_lang")},
+        "sentences": sentences,
+        "versions": versions("sacremoses", "unbabel-comet"),
+    }
+
+
+# --- on the screen ---
+
+
+def readable(results: dict[str, Any]) -> str:
+    """The figures as tables."""
+    measured = {name: found for name, found in results.items() if isinstance(found, dict) and "signature" in found}
+    tables = [
+        [
+            (f"{results['sentences']:,} sentences", "score", "signature"),
+            *((name, f"{found['score']:.2f}", found["signature"]) for name, found in measured.items()),
+        ],
+        [("words of the source", "sacrebleu", "sentences"), *map(_bucket_row, results["by_source_length"])],
+    ]
+    if "against_baseline" in results:
+        rows = [_comparison_row(name, found) for name, found in results["against_baseline"].items()]
+        tables.append([("paired bootstrap", "system", "baseline", "p-value", "significant (p < 0.05)"), *rows])
+    return "\n\n".join(_columns(rows) for rows in tables)
+
+
+def _bucket_row(bucket: dict[str, Any]) -> tuple[str, ...]:
+    from vanilla_transformer.training.evaluation import Bucket
+
+    return Bucket(**bucket).label, f"{bucket['sacrebleu']:.2f}", f"{bucket['sentences']:,}"
+
+
+def _comparison_row(name: str, found: dict[str, Any]) -> tuple[str, ...]:
+    system = f"{found['system']:.2f} ± {found['interval']:.2f}"
+    baseline = f"{found['baseline']:.2f} ± {found['baseline_interval']:.2f}"
+    return name, system, baseline, f"{found['p_value']:.4f}", "yes" if found["p_value"] < 0.05 else "no"
+
+
+def _columns(rows: list[tuple[str, ...]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -145,6 +145,24 @@ def beam_search(
     return finished.output(wanted, trace)
 
 
+# What this search has no part in.
+LEFT_TO_THE_LIBRARY = (
+    *("do_sample", "assistant_model", "prompt_lookup_num_tokens", "streamer", "custom_generate"),
+    *("output_attentions", "output_hidden_states"),
+)
+
+
+def generate(model: PreTrainedModel, *args, **kwargs):
+    """`model.generate` with this search wherever it can take the library's place.
+
+    A repository that has this file as `custom_generate/generate.py` decodes so by itself.
+    """
+    config = kwargs.get("generation_config") or model.generation_config
+    if not any(kwargs.get(name, getattr(config, name, None)) for name in LEFT_TO_THE_LIBRARY):
+        kwargs["custom_generate"] = beam_search
+    return type(model).generate(model, *args, **kwargs)
+
+
 # --- the search ---
 
 

@@ -1,0 +1,1 @@
+"""The template of model cards, and a folder for each released model."""

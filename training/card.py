@@ -1,0 +1,194 @@
+"""The model card of a run: every number in it is read from what the run and its evaluations left, none is typed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import PreTrainedConfig
+
+from vanilla_transformer.training.plots import read_metrics
+
+
+METRICS = {
+    "sacrebleu": "sacreBLEU",
+    "paper_bleu": "tokenised BLEU, compounds split (as in the paper)",
+    "tokenized_bleu": "tokenised BLEU",
+    "chrf": "chrF",
+    "ter": "TER (less is better)",
+}
+# Where things were, not what they were: nobody else has these files.
+NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
+
+
+@dataclass(frozen=True)
+class CardOptions:
+    """What a run does not know of itself.
+
+    Args:
+        repo_id: The model's name on the Hub, or the folder it is in.
+        license: Its licence, by the Hub's identifier such as `"apache-2.0"`.
+        license_name: The licence's own name, where `license` is `"other"`.
+        notes: Markdown to go under the limitations.
+        evaluations: Folders or files that `vanilla-evaluate-bleu` wrote.
+        example: A sentence and its translation to show.
+    """
+
+    repo_id: str
+    license: str | None = None
+    license_name: str | None = None
+    notes: str | None = None
+    evaluations: Sequence[str | Path] = ()
+    example: tuple[str, str | None] = field(default=("A man rides a bike.", None))
+
+
+def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) -> str:
+    """The card of the run in a folder, metadata included. What the run did not record is left out."""
+    run = Path(run)
+    recipe, description = _recipe(run), _read_json(run / "run.json")
+    results = _results(run, recipe, options.evaluations)
+    languages = recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
+    dataset = recipe.get("dataset")
+    name = options.repo_id.rsplit("/", 1)[-1]
+    data = ModelCardData(
+        language=list(languages),
+        license=options.license,
+        license_name=options.license_name,
+        library_name="transformers",
+        pipeline_tag="translation",
+        tags=["vanilla_transformer", "attention-is-all-you-need"],
+        datasets=[dataset] if dataset and dataset != "demo" and not Path(dataset).exists() else None,
+        model_name=name if results else None,
+        eval_results=[_metadata(row) for row in results] or None,
+    )
+    template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
+    card = ModelCard.from_template(
+        data,
+        template_str=template,
+        name=name,
+        repo_id=options.repo_id,
+        source_lang=languages[0],
+        target_lang=languages[1],
+        parameters=description["parameters"],
+        preset=None if recipe.get("model_name_or_path") else recipe.get("preset"),
+        architecture=_architecture(config),
+        results=results,
+        curve="learning_curve.png" if (run / "learning_curve.png").is_file() else None,
+        training=_training(run, recipe, description),
+        recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip(),
+        notes=options.notes,
+        example_source=options.example[0],
+        example_target=options.example[1],
+    )
+    return str(card)
+
+
+# --- results ---
+
+
+def _results(run: Path, recipe: dict, evaluations: Sequence[str | Path]) -> list[dict[str, Any]]:
+    """A row for each figure: the run's own, then those of its evaluations."""
+    rows = []
+    own = _read_json(run / "results.json")
+    for split in ("validation", "test"):
+        if split in own:
+            figures = {"sacrebleu": {"score": own[split]["bleu"], "signature": own[split]["signature"]}}
+            rows += _rows(f"{_corpus(recipe)}, {split} set", recipe, split, figures)
+    for place in map(Path, evaluations):
+        found = _read_json(place / "results.json" if place.is_dir() else place)
+        figures = {name: found[name] for name in METRICS if name in found}
+        if not figures:
+            raise ValueError(f"{place} is no evaluation: give a folder that vanilla-evaluate-bleu wrote.")
+        rows += _rows(_test_set(found), recipe, "test", figures)
+    return rows
+
+
+def _test_set(evaluation: dict) -> str:
+    corpus = evaluation.get("corpus", {})
+    named = corpus.get("dataset") or ", ".join(Path(name).name for name in corpus.get("test_files", []))
+    return f"{named}, {evaluation['sentences']:,} sentences" if "sentences" in evaluation else named
+
+
+def _rows(data: str, recipe: dict, split: str, figures: dict[str, dict]) -> list[dict[str, Any]]:
+    dataset = recipe.get("dataset") or "local files"
+    return [
+        {"data": data, "dataset": dataset, "split": split, "name": name, "metric": METRICS.get(name, name), **figure}
+        for name, figure in figures.items()
+    ]
+
+
+def _metadata(row: dict[str, Any]) -> EvalResult:
+    return EvalResult(
+        task_type="translation",
+        dataset_type=row["dataset"],
+        dataset_name=row["data"],
+        dataset_split=row["split"],
+        metric_type="bleu" if "bleu" in row["name"] else row["name"],
+        metric_name=row["metric"],
+        metric_value=round(row["score"], 2),
+        metric_args={"signature": row["signature"]},
+    )
+
+
+# --- training ---
+
+
+def _training(run: Path, recipe: dict, description: dict) -> list[tuple[str, str]]:
+    pairs = description.get("pairs", {}).get("train")
+    seconds = _seconds(run)
+    threads, processes = description.get("threads"), description.get("processes", 1)
+    where = description.get("device", "")
+    if where == "cpu":
+        where = f"CPU, {threads} thread{'s' if threads != 1 else ''}"
+    versions = description.get("versions", {})
+    rows = [
+        ("data", _corpus(recipe) + (f", {pairs:,} pairs" if pairs else "")),
+        ("hardware", f"{where}, {processes} process{'es' if processes != 1 else ''}" if where else None),
+        ("time", f"{seconds / 60:,.0f} minutes" if seconds else None),
+        ("seed", description.get("seed")),
+        ("versions", ", ".join(f"{name} {number}" for name, number in versions.items())),
+    ]
+    return [(label, str(value)) for label, value in rows if value not in (None, "")]
+
+
+def _seconds(run: Path) -> float | None:
+    """Training time, over all the starts of a run: the clock begins anew with each."""
+    if not (run / "metrics.jsonl").is_file():
+        return None
+    times = [entry["train_runtime"] for entry in read_metrics(run / "metrics.jsonl") if "train_runtime" in entry]
+    ends = [time for time, following in zip(times, [*times[1:], 0.0], strict=True) if following < time]
+    return sum(ends) or None
+
+
+def _corpus(recipe: dict) -> str:
+    named = recipe.get("dataset") or ", ".join(Path(name).name for name in recipe.get("train_files", []))
+    return f"{named} ({recipe.get('source_lang', 'en')}-{recipe.get('target_lang', 'de')})"
+
+
+def _recipe(run: Path) -> dict:
+    """recipe.yaml without what says where things were on one machine."""
+    path = run / "recipe.yaml"
+    if not path.is_file():
+        raise ValueError(f"{run} has no recipe.yaml: it is not the folder of a training run.")
+    recipe = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    kept = {name: value for name, value in recipe.items() if name not in NOT_IN_CARD}
+    for name in ("train_files", "validation_files", "test_files"):
+        if name in kept:
+            kept[name] = [Path(file).name for file in kept[name]]
+    return kept
+
+
+def _architecture(config: PreTrainedConfig) -> str:
+    layers = f"{config.encoder_layers} + {config.decoder_layers} layers, d_model {config.d_model}"
+    norm = getattr(config, "norm_placement", "post")
+    pieces = f"vocabulary of {config.vocab_size:,} pieces"
+    width, heads = config.encoder_ffn_dim, config.encoder_attention_heads
+    return f"{layers}, feed-forward {width}, {heads} heads, {norm}-norm, {pieces}"
+
+
+def _read_json(path: Path) -> dict:
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

@@ -160,6 +160,8 @@ class Translator:
             options = {**PAPER_DECODING, **generation, "num_return_sequences": n_best, "custom_generate": beam_search}
             if n_best > options["num_beams"]:
                 raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
+            if options["num_beams"] == 1:
+                options["length_penalty"] = 1.0  # greedy search has none, and the library would warn of any other
         same_for_all = prefix is None or isinstance(prefix, str)
         total, prefixes = (len(each) if hasattr(each, "__len__") else None for each in (texts, prefix))
         if not same_for_all and None not in (total, prefixes) and total != prefixes:

@@ -98,11 +98,11 @@ def export_run(options: ExportArguments) -> Path:
 
 
 def push_folder(folder: Path, options: ExportArguments) -> None:
-    from vanilla_transformer.hub import push, require_whole
+    from vanilla_transformer.hub import files_of, push, require_whole
 
     if options.dry_run:
         require_whole(folder)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        files = files_of(folder)
         for path in files:
             print(f"{path.stat().st_size:>12,}  {path.relative_to(folder)}")
         kind = "public" if options.public else "private"

@@ -16,10 +16,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import torch
-from huggingface_hub import HfApi
+from huggingface_hub import CommitOperationAdd, HfApi
 from huggingface_hub.errors import (
     HfHubHTTPError,
     HFValidationError,
+    HTTPError,  # of the client's own transport, which a lost connection raises
     LocalTokenNotFoundError,
     OfflineModeIsEnabled,
 )
@@ -235,21 +236,29 @@ def push(
         api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None and not create_pr:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
-        done = api.upload_folder(
-            repo_id=repo_id,
-            folder_path=folder,
+        # Unlike upload_folder, which may commit several times on the way.
+        done = api.create_commit(
+            repo_id,
+            operations=[CommitOperationAdd(str(path.relative_to(folder)), path) for path in files_of(folder)],
             revision=revision,
             create_pr=create_pr,
             commit_message=message,
         )
     except HFValidationError as error:
         raise ValueError(f"{repo_id!r} is no name for a repository: {error}") from error
-    except (OSError, LocalTokenNotFoundError) as error:
+    except (OSError, HTTPError, RuntimeError) as error:  # a RuntimeError is an upload that failed for good
         raise ValueError(f"{folder} was not pushed to {repo_id}: {_why(error)}") from error
     return done.pr_url if create_pr else done.commit_url
 
 
-def _why(error: OSError) -> str:
+def files_of(folder: str | Path) -> list[Path]:
+    """The files that are pushed: all but hidden ones."""
+    folder = Path(folder)
+    found = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+
+
+def _why(error: Exception) -> str:
     """What a user can do about a push that failed."""
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if isinstance(error, LocalTokenNotFoundError) or status == 401:

@@ -386,7 +386,8 @@ def _require_vocabulary(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
 ) -> None:
     config = model.config
-    if getattr(config, "target_vocab_size", None) is not None and target_tokenizer is tokenizer:
+    has_both = target_tokenizer is not tokenizer or getattr(tokenizer, "separate_vocabs", False)  # MarianMT's
+    if getattr(config, "target_vocab_size", None) is not None and not has_both:
         raise ValueError(
             f"The model has a target vocabulary of its own ({config.target_vocab_size:,} pieces), but there is one "
             f"tokenizer only: give the target's, in the subfolder {TARGET!r} of the tokenizer."

@@ -71,14 +71,16 @@ class LabelSmoothedCrossEntropy:
         weight: torch.Tensor,
         labels: torch.Tensor,
         num_items_in_batch: torch.Tensor | int | None = None,
+        bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """The loss of the logits `states @ weight.T`, for states [B, T, D] and the output layer's weight [V, D].
+        """The loss of the logits `states @ weight.T + bias`, for states [B, T, D] and the output layer's weight [V, D]
+        and bias [V], if it has one.
 
         It never holds all the logits: a few rows at a time become their loss and, at once, its gradient. Positions
         without a label have no logits at all.
         """
         real = labels != IGNORED_LABEL
-        total = _SumOfLosses.apply(states[real], weight, labels[real], self)
+        total = _SumOfLosses.apply(states[real], weight, bias, labels[real], self)
         return _mean(total, real, num_items_in_batch)
 
     def per_token(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -119,27 +121,30 @@ CROSS_ENTROPY = LabelSmoothedCrossEntropy(epsilon=0.0)
 
 
 class _SumOfLosses(torch.autograd.Function):
-    """sum(per_token(states @ weight.T, labels)), whose gradients are made while the logits are at hand."""
+    """sum(per_token(states @ weight.T + bias, labels)), whose gradients are made while the logits are at hand."""
 
     @staticmethod
-    def forward(ctx, states, weight, labels, criterion: LabelSmoothedCrossEntropy):
+    def forward(ctx, states, weight, bias, labels, criterion: LabelSmoothedCrossEntropy):
         total = torch.zeros((), dtype=torch.float32, device=states.device)
         of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight)
+        of_bias = None if bias is None else torch.zeros_like(bias)
         pieces = (tensor.split(TOKENS_AT_A_TIME) for tensor in (states, labels, of_states))
         for piece, gold, of_piece in zip(*pieces, strict=True):
-            losses, gradient = criterion.losses_and_gradient_(F.linear(piece, weight), gold)
+            losses, gradient = criterion.losses_and_gradient_(F.linear(piece, weight, bias), gold)
             total += losses.sum()
             gradient = gradient.to(weight.dtype)
             of_piece.copy_(gradient @ weight)
             of_weight.addmm_(gradient.t(), piece.to(weight.dtype))
-        ctx.save_for_backward(of_states, of_weight)
+            if of_bias is not None:
+                of_bias += gradient.sum(0)
+        ctx.save_for_backward(of_states, of_weight, of_bias)
         return total
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        of_states, of_weight = ctx.saved_tensors
-        return of_states * gradient, of_weight * gradient, None, None
+        of_states, of_weight, of_bias = ctx.saved_tensors
+        return of_states * gradient, of_weight * gradient, None if of_bias is None else of_bias * gradient, None, None
 
 
 def _mean(total: torch.Tensor, real: torch.Tensor, num_items_in_batch: torch.Tensor | int | None) -> torch.Tensor:

@@ -266,8 +266,10 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             is_loaded = getattr(module.weight, "_is_hf_initialized", False)
             if getattr(module, "padding_idx", None) is not None and not is_loaded:
                 init.zeros_(module.weight[module.padding_idx])
+            if getattr(module, "bias", None) is not None:
+                init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight)
+            init.xavier_uniform_(module.weight, gain=self.config.initializer_gain)
             init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
@@ -480,7 +482,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__(config)
         self.model = VanillaTransformerModel(config)
-        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=False)
+        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=config.output_bias)
         source = "encoder" if config.shares_embeddings else "decoder"
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.post_init()
@@ -622,7 +624,7 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
     ) -> torch.Tensor:
         try:
             if logits is None:
-                return criterion.of_states(states, self.lm_head.weight, labels, num_items_in_batch)
+                return criterion.of_states(states, self.lm_head.weight, labels, num_items_in_batch, self.lm_head.bias)
             return criterion.of_logits(logits, labels, num_items_in_batch)
         except (IndexError, RuntimeError) as error:
             if "out of bounds" not in str(error):

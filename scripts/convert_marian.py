@@ -1,0 +1,84 @@
+"""Make a model of this package of a MarianMT checkpoint, or the reverse.
+
+Any OPUS-MT model of the Hub, or a folder with one; it can be fine-tuned like a model trained here:
+
+    vanilla-convert-marian --model Helsinki-NLP/opus-mt-en-de --output_dir models/en-de
+    vanilla-train recipe.yaml --model_name_or_path models/en-de
+
+And back, for whatever reads MarianMT:
+
+    vanilla-convert-marian --model models/en-de --to marian --output_dir models/en-de-marian
+
+Weights keep their type unless --dtype asks for another. Tokenizer files are copied as they are, and the settings for
+generation are carried over. The last line says how far apart the logits of the two are.
+"""
+
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+
+
+TOKENIZER_FILES = (
+    *("source.spm", "target.spm", "vocab.json", "target_vocab.json"),  # MarianTokenizer's
+    *("tokenizer.json", "target/tokenizer.json"),  # this package's
+    *("tokenizer_config.json", "target/tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+)
+
+
+@dataclass
+class ConvertArguments:
+    """What to convert, into what, and where to put it."""
+
+    model: str = key("Helsinki-NLP/opus-mt-en-de", "Folder or name on the Hub of the model.")
+    to: Literal["vanilla", "marian"] = key("vanilla", "What to make of it: this package's model, or MarianMT.")
+    output_dir: str = key("converted", "Folder for the result, as `from_pretrained` reads it.")
+    overwrite: bool = key(False, "Replace what is already there.")
+    dtype: Literal["same", "float32", "float16", "bfloat16"] = key("same", "Type of the weights.")
+    revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        (options,) = parse_arguments([ConvertArguments], __doc__, argv)
+        difference = convert(options)
+        print(f"{options.model} in {options.output_dir}: logits differ by at most {difference:.1e}")
+
+
+def convert(options: ConvertArguments) -> float:
+    """Writes the converted model with its tokenizer; returns the largest difference between the logits of the two."""
+    import torch
+
+    from vanilla_transformer.convert_marian import from_marian, largest_difference, load, to_marian
+    from vanilla_transformer.training.output import whole_folder
+
+    to_vanilla = options.to == "vanilla"
+    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+        model = load(options.model, "marian" if to_vanilla else "vanilla_transformer", revision=options.revision)
+        converted = from_marian(model) if to_vanilla else to_marian(model)
+        difference = largest_difference(model, converted)
+        if options.dtype != "same":
+            converted.to(getattr(torch, options.dtype))
+        copy_tokenizer(options.model, folder, revision=options.revision)
+        if (folder / "source.spm").is_file():
+            # OPUS-MT's files do not say whose they are: the model's type did.
+            converted.config.tokenizer_class = "MarianTokenizer"
+        converted.save_pretrained(folder)
+    return difference
+
+
+def copy_tokenizer(name_or_path: str, folder: Path, **options) -> None:
+    """Copies the files of a model's tokenizers, byte for byte."""
+    from transformers.utils import cached_file
+
+    for name in TOKENIZER_FILES:
+        path = cached_file(name_or_path, name, _raise_exceptions_for_missing_entries=False, **options)
+        if path is not None:
+            (folder / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(path, folder / name)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Write a model in the format of CTranslate2, a C++ engine for translation.
+
+    vanilla-export-ctranslate2 --model runs/demo/model --output_dir runs/demo/ctranslate2 --quantization int8
+
+The tokenizer is written beside the model. To translate with both:
+
+    import ctranslate2
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained("runs/demo/ctranslate2")
+    translator = ctranslate2.Translator("runs/demo/ctranslate2")
+    pieces = tokenizer.tokenize("When does the train arrive in Berlin?")
+    pieces.append(tokenizer.eos_token)
+    best = translator.translate_batch([pieces], beam_size=4, length_penalty=0.6)[0].hypotheses[0]
+    print(tokenizer.decode(tokenizer.convert_tokens_to_ids(best)))
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+
+
+@dataclass
+class ExportArguments:
+    """What to write, in which type, and where to."""
+
+    model: str = key("runs/demo/model", "Folder or name on the Hub of the model.")
+    output_dir: str = key("ctranslate2", "Folder for the result.")
+    overwrite: bool = key(False, "Replace what is already there.")
+    quantization: Literal[
+        "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
+    ] = key("float32", "Type of the weights; with two, the second is that of what can't be in 8 bits.")
+    max_positions: int | None = key(
+        None, "The longest source or translation, for sinusoids; the model's max_position_embeddings by default."
+    )
+    revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
+
+    def __post_init__(self):
+        if self.max_positions is not None and self.max_positions < 1:
+            raise ValueError(f"--max_positions {self.max_positions} must be at least 1.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        (options,) = parse_arguments([ExportArguments], __doc__, argv)
+        export_model(options)
+        print(f"{options.model} in {options.quantization} in {options.output_dir}")
+
+
+def export_model(options: ExportArguments) -> None:
+    """Writes the model with its tokenizers."""
+    from vanilla_transformer.convert_marian import load
+    from vanilla_transformer.export_ctranslate2 import export, require_ctranslate2
+    from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers
+    from vanilla_transformer.training.output import whole_folder
+
+    require_ctranslate2()
+    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+        model = load(options.model, "vanilla_transformer", revision=options.revision)
+        tokenizer, target_tokenizer = load_tokenizers(options.model, revision=options.revision)
+        export(
+            model,
+            tokenizer,
+            folder,
+            target_tokenizer=target_tokenizer,
+            quantization=options.quantization,
+            max_positions=options.max_positions,
+        )
+        tokenizer.save_pretrained(folder)
+        if target_tokenizer is not None:
+            target_tokenizer.save_pretrained(folder / TARGET)
+
+
+if __name__ == "__main__":
+    main()

@@ -71,3 +71,40 @@ print(*{name.split(".")[0] for name in set(sys.modules) - before})
         "transformers",
         "tokenizers",
     }
+
+
+def test_a_command_that_is_asked_for_its_options_loads_no_model():
+    """torch alone takes seconds. The trainer's own options are defined beside it, and have to wait for it."""
+    names = sorted(path.stem for path in (ROOT / "scripts").glob("*.py") if path.stem not in ("__init__", "peers"))
+    code = f"""
+import sys
+from importlib import import_module
+sys.argv = ["command", "--help"]
+for name in {names!r}:
+    try:
+        import_module(f"vanilla_transformer.scripts.{{name}}").main()
+    except SystemExit as end:
+        assert end.code == 0, name
+print()
+print("torch" in sys.modules)
+"""
+    answered = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert answered.stdout.count("usage: ") == len(names)
+    assert answered.stdout.splitlines()[-1] == "False"
+
+
+def test_names_of_the_package_are_there_however_it_was_started():
+    code = """
+import sys
+sys.argv = ["command", "--help"]
+import vanilla_transformer
+assert {"Translator", "VanillaTransformerConfig"} <= set(dir(vanilla_transformer))
+for name in vanilla_transformer.__all__:
+    getattr(vanilla_transformer, name)
+try:
+    vanilla_transformer.Translater
+except AttributeError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert "has no attribute 'Translater'" in done.stdout

@@ -29,7 +29,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def parse_recipe(description: str, argv: list[str] | None = None) -> tuple:
     """The arguments of a run: model, corpus, vocabulary, training."""
-    from vanilla_transformer.training.trainer import TranslationTrainingArguments
+    from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
     types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
     return parse_arguments(types, description, argv)

@@ -4,38 +4,36 @@ Importing this package registers it with transformers: `AutoConfig`, `AutoModel`
 without remote code, and `pipeline("vanilla-translation", model=...)` translates with it.
 """
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
-from transformers.pipelines import PIPELINE_REGISTRY
-
-from .beam_search import PAPER_DECODING, beam_search
-from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .modeling_vanilla_transformer import (
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerModel,
-    VanillaTransformerPreTrainedModel,
-)
-from .presets import PRESETS
-from .translation import Hypothesis, TranslationPipeline, Translator
+import sys
+from importlib import import_module
 
 
 __version__ = "0.1.0"
 
-AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
-AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel)
-AutoModelForSeq2SeqLM.register(VanillaTransformerConfig, VanillaTransformerForConditionalGeneration)
-PIPELINE_REGISTRY.register_pipeline(
-    "vanilla-translation", pipeline_class=TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
-)
+_HOME_OF = {
+    "PAPER_DECODING": "beam_search",
+    "PRESETS": "presets",
+    "Hypothesis": "translation",
+    "TranslationPipeline": "translation",
+    "Translator": "translation",
+    "VanillaTransformerConfig": "configuration_vanilla_transformer",
+    "VanillaTransformerForConditionalGeneration": "modeling_vanilla_transformer",
+    "VanillaTransformerModel": "modeling_vanilla_transformer",
+    "VanillaTransformerPreTrainedModel": "modeling_vanilla_transformer",
+}
+__all__ = list(_HOME_OF)
 
-__all__ = [
-    "PAPER_DECODING",
-    "PRESETS",
-    "Hypothesis",
-    "TranslationPipeline",
-    "Translator",
-    "VanillaTransformerConfig",
-    "VanillaTransformerForConditionalGeneration",
-    "VanillaTransformerModel",
-    "VanillaTransformerPreTrainedModel",
-    "beam_search",
-]
+
+def __getattr__(name: str):
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME_OF[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
+
+
+# A command that is asked for its options answers at once: it needs no model, and torch takes seconds to load.
+if not {"-h", "--help"} & set(sys.argv[1:]):
+    import_module(".registration", __name__)

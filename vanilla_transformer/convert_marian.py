@@ -32,7 +32,7 @@ SAME_FIELDS = (
     *("dropout", "attention_dropout", "activation_dropout", "max_position_embeddings", "tie_word_embeddings"),
     *("use_cache", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"),
 )
-# What is fixed in MarianMT's code.
+# What is fixed in MarianMT's code. The paper's sinusoids are the same waves in another order: see `_in_halves`.
 MARIAN_ONLY_HAS = {"norm_placement": "post", "position_encoding": "sinusoidal_halves", "layer_norm_eps": 1e-5}
 # MarianMT's name for a part of a layer, and ours.
 LAYER_NAMES = {
@@ -93,7 +93,10 @@ def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTMode
     config = config_to_marian(model.config)
     # MarianMT has it among the fields of the model too, with a default of its own.
     config.forced_eos_token_id = model.generation_config.forced_eos_token_id
-    state = state_to_marian(model.state_dict(), config)
+    state = model.state_dict()
+    if model.config.position_encoding == "sinusoidal":
+        state = _in_halves(state)
+    state = state_to_marian(state, config)
     marian = MarianMTModel(config).to(model.dtype)
     marian.load_state_dict(state | {name: marian.get_parameter(name) for name in POSITIONS})
     marian.generation_config = copy.deepcopy(model.generation_config)
@@ -118,7 +121,8 @@ def config_from_marian(config: MarianConfig, *, output_bias: bool = False) -> Va
 def config_to_marian(config: VanillaTransformerConfig) -> MarianConfig:
     """The configuration of the same network as MarianMT; a field that MarianMT can't express is refused."""
     for name, only in MARIAN_ONLY_HAS.items():
-        if (value := getattr(config, name)) != only:
+        value = getattr(config, name)
+        if value != only and value != "sinusoidal":
             raise ValueError(
                 f"{name}={value!r} can't become MarianMT, which only has {only!r}: train a model with that."
             )
@@ -149,6 +153,22 @@ def state_to_marian(state: State, config: MarianConfig) -> State:
     found["final_logits_bias"] = state.get("lm_head.bias", output.new_zeros(len(output)))[None]
     if config.share_encoder_decoder_embeddings:
         found["model.shared.weight"] = found["model.encoder.embed_tokens.weight"]
+    return found
+
+
+def _in_halves(state: State) -> State:
+    """The same network with the places of d_model in another order: sines, which stood at even places, before cosines.
+
+    What reads states has d_model as its last dimension, what writes or normalises them as its first.
+    """
+    d_model = state["lm_head.weight"].shape[1]
+    order = torch.cat([torch.arange(0, d_model, 2), torch.arange(1, d_model, 2)])
+    found = {}
+    for name, tensor in state.items():
+        if any(part in name for part in (".out_proj.", ".fc2.", ".norm.")):
+            found[name] = tensor[order]
+        else:
+            found[name] = tensor[:, order] if tensor.dim() == 2 else tensor  # a bias there is in no order of d_model
     return found
 
 

@@ -116,10 +116,9 @@ def translate(
         beam_size=num_beams,
         length_penalty=length_penalty,
         max_decoding_length=max_new_tokens,
-        min_decoding_length=0,
         max_input_length=0,  # the engine would cut sources silently: a table that is too short is an error
         return_end_token=True,
-        **options,
+        **{"min_decoding_length": 0, **options},
     )
     return [result.hypotheses[0] for result in results]
 

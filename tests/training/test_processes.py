@@ -182,7 +182,8 @@ def evaluate_sharded(folder: str) -> None:
     from transformers import AutoTokenizer
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.training.trainer import TranslationTrainer, TranslationTrainingArguments
+    from vanilla_transformer.training.trainer import TranslationTrainer
+    from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     words = ["a b c", "d e", "f g h a b c d", "b", "c d e f"]

@@ -19,7 +19,8 @@ from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training import train_accelerate
 from vanilla_transformer.training.ema import ExponentialMovingAverage
-from vanilla_transformer.training.trainer import TranslationTrainer, TranslationTrainingArguments
+from vanilla_transformer.training.trainer import TranslationTrainer
+from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
 def write_reversals(folder, number: int = 400, seed: int = 0) -> str:
@@ -260,7 +261,7 @@ def test_sixty_four_pairs_are_learned_by_heart(tmp_path):
         )
     )
     args = TranslationTrainingArguments(
-        output_dir=str(tmp_path), max_steps=150, warmup_steps=50, rate_factor=0.3, max_tokens=2000,
+        output_dir=str(tmp_path), max_steps=220, warmup_steps=50, learning_rate=2e-3, lr_scheduler_type="linear", max_tokens=2000,
         save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none",
     )  # fmt: skip
     dataset = tokenize(Dataset.from_list(pairs), tokenizer, keep_text=True)

@@ -15,7 +15,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from vanilla_transformer import Translator, beam_search
+from vanilla_transformer import Translator
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert_marian import config_from_marian, from_marian, largest_difference, load, to_marian
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 from vanilla_transformer.scripts import convert_marian as script
@@ -127,6 +128,12 @@ def test_ours_to_marian_and_back_is_bit_equal_and_gives_the_same_logits(make_mod
     assert back.config.output_vocab_size == ours.config.output_vocab_size
 
 
+@pytest.mark.parametrize("fields", OURS.values(), ids=OURS.keys())
+def test_the_papers_interleaved_sinusoids_become_marians_halves(make_model, inputs, fields):
+    ours = draw_weights(make_model(position_encoding="sinusoidal", **fields))
+    assert_close(to_marian(ours)(**inputs).logits, ours(**inputs).logits, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("fields", [{}, SEPARATE], ids=["one vocabulary", "two vocabularies"])
 @pytest.mark.parametrize("beams", [1, 4])
 def test_generate_gives_the_same_tokens(inputs, fields, beams):
@@ -179,7 +186,7 @@ def test_positions_other_than_sinusoids_are_refused():
     ("field", "value"),
     [
         ("norm_placement", "pre"),
-        ("position_encoding", "sinusoidal"),
+        ("position_encoding", "sinusoidal_tensor2tensor"),
         ("position_encoding", "learned"),
         ("layer_norm_eps", 1e-6),
         ("d_k", 8),

@@ -10,7 +10,8 @@ from tokenizers import Tokenizer, models
 from torch.testing import assert_close
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from vanilla_transformer import Translator, beam_search
+from vanilla_transformer import Translator
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.convert_marian import from_marian
 from vanilla_transformer.export_ctranslate2 import Quantization, export, translate, vocabulary
 from vanilla_transformer.scripts import export_ctranslate2 as script

@@ -8,12 +8,8 @@ from datasets import Dataset
 from torch.testing import assert_close
 from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration, pipeline
 
-from vanilla_transformer import (
-    Translator,
-    VanillaTransformerConfig,
-    VanillaTransformerForConditionalGeneration,
-    beam_search,
-)
+from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.beam_search import beam_search
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
 
 
@@ -49,7 +45,15 @@ def lively(model):
 def vanilla(**fields):
     torch.manual_seed(1)
     config = VanillaTransformerConfig.from_preset(
-        "tiny", **{"vocab_size": 300, "d_model": 16, "encoder_layers": 2, "decoder_layers": 3, **fields}
+        "tiny",
+        **{
+            "vocab_size": 300,
+            "d_model": 16,
+            "encoder_layers": 2,
+            "decoder_layers": 3,
+            "initializer_gain": 1.0,
+            **fields,
+        },
     )
     return lively(VanillaTransformerForConditionalGeneration(config))
 

@@ -1,0 +1,16 @@
+"""Makes transformers know this model: importing this module registers it."""
+
+from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
+from transformers.pipelines import PIPELINE_REGISTRY
+
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
+from .translation import TranslationPipeline
+
+
+AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
+AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel)
+AutoModelForSeq2SeqLM.register(VanillaTransformerConfig, VanillaTransformerForConditionalGeneration)
+PIPELINE_REGISTRY.register_pipeline(
+    "vanilla-translation", pipeline_class=TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
+)

@@ -157,19 +157,13 @@ def translations(
         found = list(lines_in_files([file]))
         require_same_number(found, sources, f"lines in {file}")
         return found
-    try:
-        translator = Translator.from_pretrained(
-            model,
-            device=options.device,
-            max_tokens=options.max_tokens,
-            revision=options.revision or "main",
-            trust_remote_code=options.trust_remote_code,
-        )
-    except OSError as error:
-        raise ValueError(
-            f"The model {model!r} can't be loaded: there is no such folder with model and tokenizer, and it is not on "
-            f"the Hub, or the Hub can't be reached. ({error})"
-        ) from error
+    translator = Translator.from_pretrained(
+        model,
+        device=options.device,
+        max_tokens=options.max_tokens,
+        revision=options.revision or "main",
+        trust_remote_code=options.trust_remote_code,
+    )
     return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **vars(decoding))]
 
 

@@ -37,7 +37,7 @@ class ExportArguments:
     license: str | None = key(None, "Licence by the Hub's identifier, for example apache-2.0 or other.")
     license_name: str | None = key(None, "Name of the licence where it is other.")
     notes: str | None = key(None, "A Markdown file whose text goes under the card's limitations.")
-    example: str = key("A man rides a bike.", "Sentence that the card shows with its translation.")
+    example: str = key("When does the train arrive in Berlin?", "Sentence that the card shows with its translation.")
 
     push_to: str | None = key(None, "Name on the Hub, user/model; without it nothing is pushed.")
     public: bool = key(False, "Make a new repository public.")
@@ -52,6 +52,14 @@ class ExportArguments:
             raise ValueError("Give --output_dir: where shall the repository's folder be?")
         if self.exported and not self.push_to:
             raise ValueError("Give --push_to: where shall the exported folder go?")
+        of_export = ("output_dir", "overwrite", "evaluations", "license", "license_name", "notes")
+        of_push = ("public", "revision", "create_pr", "dry_run")
+        for names, given, needed in ((of_export, self.run, "--run"), (of_push, self.push_to, "--push_to")):
+            for name in names:
+                if getattr(self, name) and not given:
+                    raise ValueError(f"--{name} does nothing without {needed}: leave it out.")
+        if self.license_name and self.license != "other":
+            raise ValueError(f"--license_name names a licence of its own: set --license other, not {self.license}.")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -67,7 +75,7 @@ def export_run(options: ExportArguments) -> Path:
     import torch
 
     from vanilla_transformer import Translator
-    from vanilla_transformer.hub import check, export
+    from vanilla_transformer.hub import SENTENCES, check, export
     from vanilla_transformer.training.card import CardOptions, model_card
     from vanilla_transformer.training.output import whole_folder
 
@@ -80,7 +88,7 @@ def export_run(options: ExportArguments) -> Path:
             run,
             translator.model.config,
             CardOptions(
-                repo_id=options.push_to or str(options.output_dir),
+                repo_id=options.push_to or Path(options.output_dir).name,
                 license=options.license,
                 license_name=options.license_name,
                 notes=Path(options.notes).read_text(encoding="utf-8") if options.notes else None,
@@ -92,13 +100,14 @@ def export_run(options: ExportArguments) -> Path:
         export(translator.model, folder, translator.tokenizer, target, card=card)
         if (run / "learning_curve.png").is_file():
             (folder / "learning_curve.png").write_bytes((run / "learning_curve.png").read_bytes())
-        check(folder, translator)
+        check(folder, translator, (*SENTENCES, options.example))
     print(f"{options.output_dir} is a whole repository: it loads without this package and translates the same")
     return Path(options.output_dir)
 
 
 def push_folder(folder: Path, options: ExportArguments) -> None:
     from vanilla_transformer.hub import files_of, push, require_whole
+    from vanilla_transformer.training.card import rename
 
     if options.dry_run:
         require_whole(folder)
@@ -108,6 +117,8 @@ def push_folder(folder: Path, options: ExportArguments) -> None:
         kind = "public" if options.public else "private"
         print(f"{len(files)} files would be pushed to {options.push_to} ({kind} if it is new)")
         return
+    require_whole(folder)
+    rename(folder / "README.md", options.push_to)
     address = push(
         folder,
         options.push_to,

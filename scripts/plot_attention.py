@@ -119,14 +119,7 @@ def parse_curve(curve: str) -> tuple[int, int]:
 def load(name: str) -> "Translator":
     from vanilla_transformer import Translator
 
-    try:
-        return Translator.from_pretrained(name)
-    except (OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(" .:")
-        raise ValueError(
-            f"--model {name} can't be loaded ({reason}): give a folder with a model and its tokenizer, such as "
-            "runs/demo/model, or a name on the Hub."
-        ) from error
+    return Translator.from_pretrained(name)
 
 
 # --- attention ---

@@ -58,7 +58,9 @@ def score(options: ScoreArguments) -> float:
         for found in translator.score(pairs, progress=bool(options.output) and sys.stderr.isatty()):
             file.write(f"{found.log_probability:.6f}\t{found.tokens}\t{found.perplexity:.4f}\n")
             total, tokens = total + found.log_probability, tokens + found.tokens
-    perplexity = math.exp(-total / max(tokens, 1))
+    if not tokens:
+        raise ValueError(f"There are no pairs in {', '.join(options.files)}.")
+    perplexity = math.exp(-total / tokens)
     print(f"perplexity {perplexity:.4f} over {tokens:,} tokens", file=sys.stderr)
     return perplexity
 

@@ -12,7 +12,6 @@ of input has N lines of output, best first.
 Ctrl-C leaves whole lines: what was translated so far is in the output, or beside it as <output>.partial.
 """
 
-import os
 import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -56,27 +55,28 @@ def translate(options: TranslateArguments) -> None:
     from vanilla_transformer.training.output import whole_file
 
     on_terminal = not options.input and sys.stdin.isatty()
-    translator = Translator.from_pretrained(
-        options.model,
-        device=options.device,
-        max_tokens=options.max_tokens,
-        window=(1 if on_terminal else 4096) if options.window is None else options.window,
-        revision=options.revision or "main",
-        trust_remote_code=options.trust_remote_code,
-    )
-    results = translator.translate(
-        read_lines(options.input),
-        n_best=options.n_best,
-        prefix=options.prefix,
-        progress=bool(options.output) and sys.stderr.isatty(),
-        num_beams=options.num_beams,
-        length_penalty=options.length_penalty,
-        max_extra_tokens=options.max_extra_tokens,
-    )
+    lines = read_lines(options.input)
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
     written = 0
     try:
         with output as file:
+            translator = Translator.from_pretrained(
+                options.model,
+                device=options.device,
+                max_tokens=options.max_tokens,
+                window=(1 if on_terminal else 4096) if options.window is None else options.window,
+                revision=options.revision or "main",
+                trust_remote_code=options.trust_remote_code,
+            )
+            results = translator.translate(
+                lines,
+                n_best=options.n_best,
+                prefix=options.prefix,
+                progress=bool(options.output) and sys.stderr.isatty(),
+                num_beams=options.num_beams,
+                length_penalty=options.length_penalty,
+                max_extra_tokens=options.max_extra_tokens,
+            )
             for hypotheses in results:
                 file.write(lines_for(hypotheses, with_scores=options.scores or options.n_best > 1))
                 file.flush()
@@ -85,8 +85,6 @@ def translate(options: TranslateArguments) -> None:
         place = f" (in {options.output}.partial)" if options.output else ""
         print(f"stopped: {written} lines are translated{place}", file=sys.stderr)
         raise
-    except BrokenPipeError:  # the reader, `head` for instance, has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def read_lines(files: list[str]) -> Iterator[str]:

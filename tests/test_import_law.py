@@ -21,7 +21,7 @@ LAYERS = [
     "tokenization_vanilla_transformer",
     "translation",
 ]
-EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "tokenizers"}
+EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
 
 
 def imported_modules(path: Path) -> set[str]:
@@ -79,7 +79,7 @@ def test_a_command_that_is_asked_for_its_options_loads_no_model():
     code = f"""
 import sys
 from importlib import import_module
-sys.argv = ["command", "--help"]
+sys.argv = ["vanilla-command", "--help"]
 for name in {names!r}:
     try:
         import_module(f"vanilla_transformer.scripts.{{name}}").main()
@@ -96,7 +96,7 @@ print("torch" in sys.modules)
 def test_names_of_the_package_are_there_however_it_was_started():
     code = """
 import sys
-sys.argv = ["command", "--help"]
+sys.argv = ["vanilla-command", "--help"]
 import vanilla_transformer
 assert {"Translator", "VanillaTransformerConfig"} <= set(dir(vanilla_transformer))
 for name in vanilla_transformer.__all__:
@@ -108,3 +108,15 @@ except AttributeError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert "has no attribute 'Translater'" in done.stdout
+
+
+def test_another_programs_options_are_none_of_ours():
+    code = """
+import sys
+sys.argv = ["serve.py", "-h", "0.0.0.0"]
+import vanilla_transformer
+from transformers import AutoConfig
+print(AutoConfig.for_model("vanilla_transformer").model_type, callable(vanilla_transformer.beam_search))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
+    assert done.stdout.split() == ["vanilla_transformer", "True"]

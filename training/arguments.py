@@ -198,6 +198,8 @@ def errors_as_sentences() -> Iterator[None]:
     """Ends a script with one sentence where the user can mend what is wrong; `VANILLA_TRACEBACK=1` shows the rest."""
     try:
         yield
+    except BrokenPipeError:  # the reader of our output, `head` for instance, has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (ValueError, OSError, ImportError, StrictDataclassError, SafetensorError) as error:
         if os.environ.get("VANILLA_TRACEBACK"):
             raise

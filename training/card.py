@@ -1,8 +1,10 @@
 """The model card of a run: every number in it is read from what the run and its evaluations left, none is typed."""
 
 import json
+import os
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,6 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig
 
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
 
@@ -20,6 +23,7 @@ METRICS = {
     "tokenized_bleu": "tokenised BLEU",
     "chrf": "chrF",
     "ter": "TER (less is better)",
+    "comet": "COMET",
 }
 # Where things were, not what they were: nobody else has these files.
 NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
@@ -43,7 +47,7 @@ class CardOptions:
     license_name: str | None = None
     notes: str | None = None
     evaluations: Sequence[str | Path] = ()
-    example: tuple[str, str | None] = field(default=("A man rides a bike.", None))
+    example: tuple[str, str | None] = ("When does the train arrive in Berlin?", None)
 
 
 def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) -> str:
@@ -74,6 +78,7 @@ def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) 
         source_lang=languages[0],
         target_lang=languages[1],
         parameters=description["parameters"],
+        target_folder=None if getattr(config, "target_vocab_size", None) is None else TARGET,
         preset=None if recipe.get("model_name_or_path") else recipe.get("preset"),
         architecture=_architecture(config),
         results=results,
@@ -87,6 +92,20 @@ def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) 
     return str(card)
 
 
+def rename(path: Path, repo_id: str) -> None:
+    """Puts a model's name on the Hub into a card that was written under another."""
+    card = path.read_text(encoding="utf-8")
+    found = re.search(r'from_pretrained\("(.+?)"', card)
+    if found is None or found[1] == repo_id:
+        return
+    old, new = (name.rsplit("/", 1)[-1] for name in (found[1], repo_id))
+    card = card.replace(f'from_pretrained("{found[1]}"', f'from_pretrained("{repo_id}"')
+    card = card.replace(f"\n# {old}\n", f"\n# {new}\n").replace(f"\n- name: {old}\n", f"\n- name: {new}\n")
+    temporary = path.with_name(f".{path.name}.tmp")
+    temporary.write_text(card, encoding="utf-8")
+    os.replace(temporary, path)
+
+
 # --- results ---
 
 
@@ -97,26 +116,39 @@ def _results(run: Path, recipe: dict, evaluations: Sequence[str | Path]) -> list
     for split in ("validation", "test"):
         if split in own:
             figures = {"sacrebleu": {"score": own[split]["bleu"], "signature": own[split]["signature"]}}
-            rows += _rows(f"{_corpus(recipe)}, {split} set", recipe, split, figures)
+            rows += _rows(_text(recipe, split), split, figures, f"{split} set")
     for place in map(Path, evaluations):
         found = _read_json(place / "results.json" if place.is_dir() else place)
         figures = {name: found[name] for name in METRICS if name in found}
         if not figures:
             raise ValueError(f"{place} is no evaluation: give a folder that vanilla-evaluate-bleu wrote.")
-        rows += _rows(_test_set(found), recipe, "test", figures)
+        _require_this_model(found, run, place)
+        corpus = found["corpus"]
+        rows += _rows(_text(corpus, "test"), corpus.get("test_split", "test"), figures, _how(found))
     return rows
 
 
-def _test_set(evaluation: dict) -> str:
-    corpus = evaluation.get("corpus", {})
-    named = corpus.get("dataset") or ", ".join(Path(name).name for name in corpus.get("test_files", []))
-    return f"{named}, {evaluation['sentences']:,} sentences" if "sentences" in evaluation else named
+def _require_this_model(evaluation: dict, run: Path, place: Path) -> None:
+    model = evaluation.get("model")
+    if model is not None and Path(model).resolve() != (run / "model").resolve():
+        raise ValueError(f"{place} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
 
 
-def _rows(data: str, recipe: dict, split: str, figures: dict[str, dict]) -> list[dict[str, Any]]:
-    dataset = recipe.get("dataset") or "local files"
+def _how(evaluation: dict) -> str:
+    """What else a reader must know of a figure: how many sentences, and how they were translated if not as usual."""
+    decoding = evaluation.get("decoding") or {}
+    beams, alpha = decoding.get("num_beams", 4), decoding.get("length_penalty", 0.6)
+    words = [f"{evaluation['sentences']:,} sentences"]
+    if evaluation.get("model") is None:
+        words.append("translations given")
+    elif (beams, alpha) != (4, 0.6):
+        words.append(f"beam {beams}, alpha {alpha}")
+    return ", ".join(words)
+
+
+def _rows(text: str, split: str, figures: dict[str, dict], more: str) -> list[dict[str, Any]]:
     return [
-        {"data": data, "dataset": dataset, "split": split, "name": name, "metric": METRICS.get(name, name), **figure}
+        {"data": f"{text}, {more}", "text": text, "split": split, "name": name, "metric": METRICS[name], **figure}
         for name, figure in figures.items()
     ]
 
@@ -124,7 +156,7 @@ def _rows(data: str, recipe: dict, split: str, figures: dict[str, dict]) -> list
 def _metadata(row: dict[str, Any]) -> EvalResult:
     return EvalResult(
         task_type="translation",
-        dataset_type=row["dataset"],
+        dataset_type=row["text"],
         dataset_name=row["data"],
         dataset_split=row["split"],
         metric_type="bleu" if "bleu" in row["name"] else row["name"],
@@ -146,7 +178,7 @@ def _training(run: Path, recipe: dict, description: dict) -> list[tuple[str, str
         where = f"CPU, {threads} thread{'s' if threads != 1 else ''}"
     versions = description.get("versions", {})
     rows = [
-        ("data", _corpus(recipe) + (f", {pairs:,} pairs" if pairs else "")),
+        ("data", _text(recipe, "train") + (f", {pairs:,} pairs" if pairs else "")),
         ("hardware", f"{where}, {processes} process{'es' if processes != 1 else ''}" if where else None),
         ("time", f"{seconds / 60:,.0f} minutes" if seconds else None),
         ("seed", description.get("seed")),
@@ -164,9 +196,10 @@ def _seconds(run: Path) -> float | None:
     return sum(ends) or None
 
 
-def _corpus(recipe: dict) -> str:
-    named = recipe.get("dataset") or ", ".join(Path(name).name for name in recipe.get("train_files", []))
-    return f"{named} ({recipe.get('source_lang', 'en')}-{recipe.get('target_lang', 'de')})"
+def _text(corpus: dict, split: str) -> str:
+    """What a split is called: the dataset, or its own files."""
+    named = corpus.get("dataset") or ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
+    return f"{named} ({corpus.get('source_lang', 'en')}-{corpus.get('target_lang', 'de')})"
 
 
 def _recipe(run: Path) -> dict:
@@ -175,7 +208,7 @@ def _recipe(run: Path) -> dict:
     if not path.is_file():
         raise ValueError(f"{run} has no recipe.yaml: it is not the folder of a training run.")
     recipe = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
-    kept = {name: value for name, value in recipe.items() if name not in NOT_IN_CARD}
+    kept = {name: value for name, value in recipe.items() if name not in NOT_IN_CARD and value not in ("", None, [])}
     for name in ("train_files", "validation_files", "test_files"):
         if name in kept:
             kept[name] = [Path(file).name for file in kept[name]]

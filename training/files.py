@@ -12,7 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import BinaryIO
 
@@ -138,8 +138,7 @@ def lines_in_files(files: Iterable[str]) -> Iterator[str]:
     for path in paths:
         if not path.is_file():
             raise ValueError(f"There is no file {str(path)!r}: check the path.")
-    for path in paths:
-        yield from _lines(path)
+    return chain.from_iterable(map(_lines, paths))
 
 
 def _read_text(source_path: Path, target_path: Path) -> Pairs:
@@ -152,7 +151,7 @@ def _read_text(source_path: Path, target_path: Path) -> Pairs:
     if source_count != target_count:
         raise ValueError(
             f"{source_path} has {source_count:,} lines but {target_path} has {target_count:,}: line n of one must be "
-            "the translation of line n of the other. Find where they part before training."
+            "the translation of line n of the other. Find where they part."
         )
 
 

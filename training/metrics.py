@@ -9,6 +9,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vanilla_transformer.beam_search import PAPER_DECODING, beam_search
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
+from vanilla_transformer.translation import longest_sequence
 
 
 def batches_by_length(dataset: Dataset, max_tokens: int, rank: int = 0, world_size: int = 1) -> Iterator[list[int]]:
@@ -41,7 +42,8 @@ def translate_ids(
 ) -> list[list[int]]:
     """One translation for each source of ids, by the paper's beam search (section 6.1)."""
     batch = tokenizer.pad({"input_ids": list(sources)}, return_tensors="pt").to(model.device)
-    longest = batch["input_ids"].shape[1]
-    options = {**PAPER_DECODING, "max_length": longest + 51, **generation}
+    room = batch["input_ids"].shape[1] + 51  # the start token included
+    limit = longest_sequence(model)
+    options = {**PAPER_DECODING, "max_length": room if limit is None else min(room, limit), **generation}
     output = model.generate(**batch, custom_generate=beam_search, use_cache=True, **options)
     return output.tolist()

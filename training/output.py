@@ -28,6 +28,8 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
     try:
         temporary.chmod(0o777 & ~_umask())  # mkdtemp makes folders that nobody else can read
         yield temporary
+        for file in temporary.rglob("*"):  # weights come out of safetensors for their owner alone
+            file.chmod((0o777 if file.is_dir() else 0o666) & ~_umask())
         _replace(temporary, path)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -42,8 +44,13 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]
         raise ValueError(f"{path} is already there: choose another place, or pass --overwrite to replace it.")
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
-    with partial.open("w", encoding="utf-8", newline="\n") as file:
-        yield file
+    try:
+        with partial.open("w", encoding="utf-8", newline="\n") as file:
+            yield file
+    except BaseException:
+        if not partial.stat().st_size:
+            partial.unlink()
+        raise
     os.replace(partial, path)
 
 

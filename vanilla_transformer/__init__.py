@@ -6,12 +6,14 @@ without remote code, and `pipeline("vanilla-translation", model=...)` translates
 
 import sys
 from importlib import import_module
+from pathlib import Path
 
 
 __version__ = "0.1.0"
 
 _HOME_OF = {
     "PAPER_DECODING": "beam_search",
+    "beam_search": "beam_search",
     "PRESETS": "presets",
     "Hypothesis": "translation",
     "TranslationPipeline": "translation",
@@ -34,6 +36,8 @@ def __dir__() -> list[str]:
     return [*globals(), *__all__]
 
 
-# A command that is asked for its options answers at once: it needs no model, and torch takes seconds to load.
-if not {"-h", "--help"} & set(sys.argv[1:]):
+# One of this package's commands that is asked for its options answers at once: it needs no model, and torch takes
+# seconds to load.
+if not (Path(sys.argv[0]).name.startswith("vanilla-") and {"-h", "--help"} & set(sys.argv[1:])):
     import_module(".registration", __name__)
+    from .beam_search import beam_search as beam_search  # the function, which its module's name would hide

@@ -1,6 +1,8 @@
 """The paper's decoding (section 6.1): beam search with a length penalty, at most 50 tokens longer than the source,
 ended early when nothing better can come.
 
+    from vanilla_transformer.beam_search import beam_search
+
     model.generate(**batch, custom_generate=beam_search, num_beams=4, length_penalty=0.6)
 
 The search, for each sentence alone: a beam holds the `num_beams` likeliest unfinished translations. At each step all
@@ -15,6 +17,8 @@ processor adds to log-probabilities, as a positive sequence bias does.)
 Shapes: B sentences, K beams, P tokens of the given beginning, V vocabulary. A hypothesis is [T, 2]: for each of its
 tokens its id, and which beam of the step before it came from.
 """
+
+import math
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -33,7 +37,7 @@ PENALTIES = {
     # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper's.
     "gnmt": lambda length: (5 + length) / 6,
     # What `generate` itself divides by.
-    "length": lambda length: length,
+    "length": lambda length: 1.0 * length,
 }
 PAPER_DECODING = {"num_beams": 4, "length_penalty": 0.6}
 # Processors that look at one row at a time and not at its number: with others, finished sentences stay in the batch.
@@ -148,11 +152,11 @@ def beam_search(
 # What this search has no part in.
 LEFT_TO_THE_LIBRARY = (
     *("do_sample", "assistant_model", "prompt_lookup_num_tokens", "streamer", "custom_generate"),
-    *("output_attentions", "output_hidden_states"),
+    *("output_attentions", "output_hidden_states", "stop_strings"),
 )
 
 
-def generate(model: PreTrainedModel, *args, **kwargs):
+def generate(*args, model: PreTrainedModel, **kwargs):
     """`model.generate` with this search wherever it can take the library's place.
 
     A repository that has this file as `custom_generate/generate.py` decodes so by itself.
@@ -222,7 +226,7 @@ class Finished:
 
     def __init__(self, prefix: torch.Tensor, beams: int, longest: int, config: GenerationConfig, penalty: str):
         self.config, self.prefix_length = config, prefix.shape[1]
-        self.alpha, self.penalty = config.length_penalty, PENALTIES[penalty]
+        self.alpha, self.penalty = float(config.length_penalty), PENALTIES[penalty]
         length = self.prefix_length + longest
         self.hypotheses = torch.zeros(len(prefix), beams, length, 2, dtype=torch.long, device=prefix.device)
         self.lengths = torch.zeros(len(prefix), beams, dtype=torch.long, device=prefix.device)
@@ -474,6 +478,8 @@ def _require_supported(config: GenerationConfig, penalty: str, max_extra_tokens:
         raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
     if max_extra_tokens < 0:
         raise ValueError(f"max_extra_tokens={max_extra_tokens} must not be negative.")
+    if not (math.isfinite(config.length_penalty) and abs(config.length_penalty) <= 10):
+        raise ValueError(f"length_penalty={config.length_penalty} must lie between -10 and 10; the paper's is 0.6.")
     if config.do_sample:
         raise ValueError("This beam search does not sample: leave out do_sample, or leave out custom_generate.")
     if config.num_return_sequences > config.num_beams:

@@ -126,7 +126,8 @@ class _SumOfLosses(torch.autograd.Function):
     @staticmethod
     def forward(ctx, states, weight, bias, labels, criterion: LabelSmoothedCrossEntropy):
         total = torch.zeros((), dtype=torch.float32, device=states.device)
-        of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight)
+        # In float32: sums of many small numbers are lost in half precision.
+        of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=torch.float32)
         of_bias = None if bias is None else torch.zeros_like(bias)
         pieces = (tensor.split(TOKENS_AT_A_TIME) for tensor in (states, labels, of_states))
         for piece, gold, of_piece in zip(*pieces, strict=True):
@@ -134,10 +135,13 @@ class _SumOfLosses(torch.autograd.Function):
             total += losses.sum()
             gradient = gradient.to(weight.dtype)
             of_piece.copy_(gradient @ weight)
-            of_weight.addmm_(gradient.t(), piece.to(weight.dtype))
+            if weight.dtype == torch.float32:
+                of_weight.addmm_(gradient.t(), piece.float())
+            else:
+                of_weight += gradient.t() @ piece.to(weight.dtype)
             if of_bias is not None:
                 of_bias += gradient.sum(0)
-        ctx.save_for_backward(of_states, of_weight, of_bias)
+        ctx.save_for_backward(of_states, of_weight.to(weight.dtype), of_bias)
         return total
 
     @staticmethod

@@ -492,6 +492,9 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         cut most translations in the middle."""
         if has_default_max_length and generation_config.max_new_tokens is None:
             generation_config.max_new_tokens = inputs_tensor.shape[1] + 50
+            if self.config.position_encoding == "learned":
+                room = self.config.max_position_embeddings - kwargs["input_ids_length"]
+                generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
         return super()._prepare_generated_length(
             generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
         )

@@ -16,6 +16,7 @@ from itertools import islice, repeat
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
@@ -59,6 +60,8 @@ class Hypothesis:
         """
         if self.attention is None:
             raise ValueError("No attention was kept: ask for it with attention=True.")
+        if not self.tokens:
+            return []  # of nothing to nothing
         layer = self.attention[max(len(self.attention) - 2, 0)]
         return [(int(place), row) for row, place in enumerate(layer.mean(0).argmax(-1))]
 
@@ -111,11 +114,18 @@ class Translator:
             options: Those of the class, and those of `from_pretrained` such as `dtype` and `revision`.
         """
         own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
-        tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
-        model, loading = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, output_loading_info=True, **options)
+        device = _device(device)
+        try:
+            tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
+            model, loading = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, output_loading_info=True, **options)
+        except (OSError, ValueError, SafetensorError) as error:
+            reason = str(error).strip().splitlines()[0].rstrip(" .:")
+            raise ValueError(
+                f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a name "
+                "on the Hub."
+            ) from error
         for name in sorted(loading["missing_keys"]):  # the library would make them up
             raise ValueError(f"{name_or_path} has no weights {name}: its files are not those of one whole model.")
-        device = device or ("cuda" if torch.cuda.is_available() else "cpu")
         return cls(model.to(device), *tokenizers, **own)
 
     def __call__(self, texts: str | Iterable[str], **options) -> str | list[str]:
@@ -137,8 +147,8 @@ class Translator:
     ) -> Iterator[list[Hypothesis]]:
         """The translations of each text, best first, in the order of the texts.
 
-        An empty text has the empty translation. One that is longer than the model can read is cut, and a warning says
-        so.
+        An empty text has the empty translation, whatever the prefix. One that is longer than the model can read is
+        cut, and a warning says so.
 
         Args:
             texts: A list, a `datasets` column, or any iterator: no more than a window of it is in memory.
@@ -154,14 +164,22 @@ class Translator:
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
         if n_best < 1:
             raise ValueError(f"n_best={n_best} must be at least 1.")
+        if "num_return_sequences" in generation:
+            raise ValueError("num_return_sequences is n_best here: set that.")
+        if generation.get("num_beams", 1) < 1:
+            raise ValueError(f"num_beams={generation['num_beams']}: a beam holds at least 1, which is greedy search.")
         if sample:
             options = {"do_sample": True, "num_beams": 1, **generation, "num_return_sequences": n_best}
+            nothing = Hypothesis("", None)
         else:
             options = {**PAPER_DECODING, **generation, "num_return_sequences": n_best, "custom_generate": beam_search}
+            nothing = Hypothesis("", 0.0)
             if n_best > options["num_beams"]:
                 raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
             if options["num_beams"] == 1:
                 options["length_penalty"] = 1.0  # greedy search has none, and the library would warn of any other
+        if attention:
+            nothing = replace(nothing, attention=torch.zeros(0, 0, 0, 0))
         same_for_all = prefix is None or isinstance(prefix, str)
         total, prefixes = (len(each) if hasattr(each, "__len__") else None for each in (texts, prefix))
         if not same_for_all and None not in (total, prefixes) and total != prefixes:
@@ -170,7 +188,7 @@ class Translator:
         with logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress) as bar:
             while window := list(islice(numbered, self.window)):
                 sources = [self._source(number, text, prefix) for number, (text, prefix) in window]
-                results: list[list[Hypothesis]] = [[Hypothesis("", 0.0)] * n_best for _ in sources]
+                results: list[list[Hypothesis]] = [[nothing] * n_best for _ in sources]
                 for batch in self._batches(sources):
                     found = self._translate_batch([sources[place] for place in batch], options, attention)
                     for place, hypotheses in zip(batch, found, strict=True):
@@ -196,9 +214,6 @@ class Translator:
     def attend(self, source: str, target: str) -> Hypothesis:
         """A given translation with what encoder and decoder attend to, as if the search had written it."""
         ids, written = self._pair(1, source, target)
-        limit = _longest(self.model)
-        if limit is not None and len(written) > limit:
-            raise ValueError(f"The translation has {len(written)} tokens; the model writes {limit}: shorten it.")
         targets = [[self._start_token(), *written]]
         return self._with_attention([Hypothesis(target)], self._pad([ids]), targets, number=1)[0]
 
@@ -207,22 +222,28 @@ class Translator:
     def _source(self, number: int, text: str, prefix: str | None) -> "_Source | None":
         """The ids of a text and of the beginning of its translation; None for an empty text."""
         _require_text(number, text)
-        if not text.strip() and not prefix:
+        if not text.strip():
             return None
-        start = self._start_token()
-        beginning = [start]
+        beginning = [self._start_token()]
         if prefix:
+            _require_text(number, prefix)
             beginning += self.target_tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
         return _Source(self._encode(number, text), beginning)
 
     def _pair(self, number: int, source: str, target: str) -> tuple[list[int], list[int]]:
         for text in (source, target):
             _require_text(number, text)
-        return self._encode(number, source), self.target_tokenizer(text_target=target)["input_ids"]
+        written = self.target_tokenizer(text_target=target)["input_ids"]
+        limit = longest_sequence(self.model)
+        if limit is not None and len(written) > limit:
+            raise ValueError(
+                f"Translation {number} has {len(written)} tokens; the model writes {limit}: shorten or drop it."
+            )
+        return self._encode(number, source), written
 
     def _encode(self, number: int, text: str) -> list[int]:
         ids = self.tokenizer(text)["input_ids"]
-        limit = _longest(self.model)
+        limit = longest_sequence(self.model)
         if limit is not None and len(ids) > limit:
             logger.warning(f"Text {number} has {len(ids)} tokens; the model reads {limit}: the rest is cut off.")
             ids = [*ids[: limit - 1], ids[-1]]  # the end of sentence stays
@@ -251,8 +272,12 @@ class Translator:
         inputs = self._pad([source.ids for source in sources])
         beginnings = torch.tensor([source.beginning for source in sources], device=self.model.device)
         if "max_new_tokens" not in options:
-            room = self._room(inputs["input_ids"].shape[1], options)
-            options = {"max_length": beginnings.shape[1] + room, **options}
+            room = self._room(inputs["input_ids"].shape[1], beginnings.shape[1], options)
+            options = {"max_length": room, **options}
+        if options.get("do_sample"):
+            options = {
+                name: value for name, value in options.items() if name != "max_extra_tokens"
+            }  # only the search's
         output = self.model.generate(
             **inputs, decoder_input_ids=beginnings, return_dict_in_generate=True, use_cache=True, **options
         )
@@ -315,11 +340,12 @@ class Translator:
         tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
         return {name: tensor.to(self.model.device) for name, tensor in tensors.items()}
 
-    def _room(self, source_length: int, options: dict) -> int:
-        """The longest translation of a batch: source plus 50, or as far as the model's positions go."""
-        length = source_length + options.get("max_extra_tokens", 50)
-        limit = _longest(self.model)
-        return length if limit is None else min(length, limit - 1)
+    def _room(self, source_length: int, beginning: int, options: dict) -> int:
+        """The longest translation of a batch, its beginning included: source plus 50, or as far as the model's
+        positions go."""
+        length = beginning + source_length + options.get("max_extra_tokens", 50)
+        limit = longest_sequence(self.model)
+        return length if limit is None else min(length, limit)
 
     def _until_end(self, ids: list[int]) -> list[int]:
         """Up to the end of sentence, or to the padding of one that has none."""
@@ -355,9 +381,26 @@ def _beginning(source: "_Source | list[int]") -> int:
 def _require_text(number: int, text: str) -> None:
     if not isinstance(text, str):
         raise ValueError(f"Text {number} is {text!r:.50}, a {type(text).__name__}: only strings can be translated.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Text {number} is not Unicode text ({error.reason}): read it with its own encoding."
+        ) from error
 
 
-def _longest(model: PreTrainedModel) -> int | None:
+def _device(name: str | None) -> torch.device:
+    """The device by name, or a GPU if there is one."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise ValueError(f"device={name!r} is unknown to torch: give cpu, cuda or cuda:1, for instance.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={name!r}: this torch sees no GPU. Give cpu, or leave it out.")
+    return device
+
+
+def longest_sequence(model: PreTrainedModel) -> int | None:
     """Tokens the model has positions for; None if there is no end to them."""
     if str(getattr(model.config, "position_encoding", "")).startswith("sinusoidal"):
         return None
@@ -401,7 +444,7 @@ class TranslationPipeline(Pipeline):
         if isinstance(texts, str):
             return self.run_single(texts, {}, options, {})
         found = (self.postprocess({"hypotheses": each}) for each in self.translator.translate(texts, **options))
-        return list(found) if isinstance(texts, list) else found  # an iterator stays one
+        return list(found) if isinstance(texts, list | tuple) else found  # an iterator stays one
 
     def _sanitize_parameters(self, **options):
         return {}, options, {}

@@ -135,7 +135,7 @@ def test_every_number_of_the_card_comes_from_the_run(exported, run):
     assert data["license"] == "apache-2.0"
     assert data["language"] == ["en", "de"]
     assert str(run.parent) not in card  # no paths of one machine
-    translation = Translator.from_pretrained(run / "model", device="cpu")("A man rides a bike.")
+    translation = Translator.from_pretrained(run / "model", device="cpu")("When does the train arrive in Berlin?")
     assert translation
     assert f"prints `{translation}`" in card
 
@@ -166,8 +166,65 @@ def test_evaluations_and_notes_go_into_the_card(run, tmp_path):
     found = json.loads((tmp_path / "evaluation" / "results.json").read_text())
     card = (tmp_path / "hub" / "README.md").read_text()
     for name, label in (("sacrebleu", "sacreBLEU"), ("chrf", "chrF"), ("tokenized_bleu", "tokenised BLEU")):
-        assert f"| pairs, 60 sentences | {label} | {found[name]['score']:.2f} |" in card
+        assert f"| pairs (en-de), 60 sentences | {label} | {found[name]['score']:.2f} |" in card
     assert "the word *zebra*" in card
+    assert [entry["dataset"]["split"] for entry in metadata(tmp_path / "hub")["model-index"][0]["results"]] == [
+        "validation",
+        "test",
+    ]
+
+
+def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_ours(run, tmp_path):
+    evaluation = {
+        "sacrebleu": {"score": 12.345, "signature": "s"},
+        "comet": {"score": 0.5, "signature": "c"},
+        "model": "another/model",
+        "decoding": {"num_beams": 1, "length_penalty": 0.6},
+        "corpus": {"dataset": "wmt/wmt14", "test_split": "newstest", "source_lang": "en", "target_lang": "de"},
+        "sentences": 3003,
+    }
+    (tmp_path / "results.json").write_text(json.dumps(evaluation))
+    arguments = ["--run", str(run), "--output_dir", str(tmp_path / "hub"), "--evaluations", str(tmp_path)]
+    with pytest.raises(SystemExit, match="is an evaluation of another/model, not of"):
+        export_to_hub.main(arguments)
+    (tmp_path / "results.json").write_text(json.dumps({**evaluation, "model": str(run / "model")}))
+    export_to_hub.main(arguments)
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "| wmt/wmt14 (en-de), 3,003 sentences, beam 1, alpha 0.6 | sacreBLEU | 12.35 |" in card
+    assert "| COMET | 0.50 |" in card
+    (entry,) = [
+        entry
+        for entry in metadata(tmp_path / "hub")["model-index"][0]["results"]
+        if entry["dataset"]["type"] == "wmt/wmt14 (en-de)"
+    ]
+    assert entry["dataset"]["split"] == "newstest"
+
+
+def test_a_card_takes_the_name_it_is_pushed_under(exported, tmp_path):
+    from vanilla_transformer.training.card import rename
+
+    path = tmp_path / "README.md"
+    shutil.copyfile(exported / "README.md", path)
+    rename(path, "someone/en-de")
+    card = path.read_text()
+    assert card.count('from_pretrained("someone/en-de"') == 3
+    assert "\n# en-de\n" in card
+    assert metadata(tmp_path)["model-index"][0]["name"] == "en-de"
+    assert 'from_pretrained("hub"' not in card
+
+
+def test_the_cards_program_runs_whatever_the_example(run, tmp_path):
+    export_to_hub.main(
+        ["--run", str(run), "--output_dir", str(tmp_path / "hub"), "--example", 'He said "hi" to \\ me.']
+    )
+    code = (tmp_path / "hub" / "README.md").read_text().split("```python\n")[1].split("```")[0]
+    compile(code, "card", "exec")
+    assert json.dumps('He said "hi" to \\ me.') in code.replace("\\u0022", '\\"')
+
+
+def test_weights_can_be_read_by_whoever_can_read_the_folder(exported):
+    modes = {path.stat().st_mode & 0o444 for path in exported.iterdir() if path.is_file()}
+    assert len(modes) == 1
 
 
 # --- what is broken is refused ---
@@ -245,6 +302,9 @@ def test_code_that_does_not_run_is_found_out(copy, run):
         (["--run", "nowhere"], "Give --output_dir"),
         (["--run", "nowhere", "--output_dir", "x"], "nowhere holds no finished run"),
         (["--exported", "nowhere"], "Give --push_to"),
+        (["--exported", "a", "--push_to", "b", "--license", "mit"], "--license does nothing without --run"),
+        (["--run", "a", "--output_dir", "b", "--dry_run"], "--dry_run does nothing without --push_to"),
+        (["--run", "a", "--output_dir", "b", "--license_name", "x"], "set --license other"),
         (["--exported", "nowhere", "--push_to", "user/x"], "There is no folder nowhere"),
     ],
 )

@@ -253,8 +253,8 @@ def test_learning_rates_are_the_papers(tmp_path, figures):
         ),
         (["--learning_rate", "--curves", "512:0"], "--curves '512:0' must be"),
         (["--learning_rate", "--curves", "a:b"], "--curves 'a:b' must be"),
-        (["--model", "no/where", "--text", "a"], "--model no/where can't be loaded"),
-        (["--model", "no/where/at/all", "--text", "a"], "give a folder with a model and its tokenizer, such as"),
+        (["--model", "no/where", "--text", "a"], "no/where can't be loaded"),
+        (["--model", "no/where/at/all", "--text", "a"], "give a folder with a model and its tokenizer, or a name"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, message):
@@ -273,7 +273,7 @@ def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, message):
         (
             marian,
             ["--text", "a", "--translation", "dog " * 30],
-            r"The translation has \d+ tokens; the model writes 40",
+            r"Translation 1 has \d+ tokens; the model writes 40",
         ),
         (marian, ["--positions", "--length", "41"], "--length 41: the model has 40 positions"),
         (t5, ["--positions"], "T5ForConditionalGeneration has no positional encodings to draw"),

@@ -203,7 +203,7 @@ def test_self_attention_is_free_of_padding_and_of_what_comes_later(tokenizer, ma
 
 
 def test_a_given_translation_beyond_the_positions_is_refused(tokenizer):
-    with pytest.raises(ValueError, match=r"The translation has \d+ tokens; the model writes 40: shorten it"):
+    with pytest.raises(ValueError, match=r"Translation 1 has \d+ tokens; the model writes 40: shorten or drop it"):
         Translator(marian(), tokenizer).attend("A cat", "dog " * 100)
 
 
@@ -311,11 +311,39 @@ def test_two_vocabularies_are_loaded_together(tokenizer, tmp_path):
         (["a"], {"n_best": 0}, "n_best=0 must be at least 1"),
         (["a"], {"n_best": 5}, "n_best=5 is more than num_beams=4 can find"),
         (["a"], {"prefix": ["x", "y"]}, "There are 1 texts but 2 prefixes"),
+        (["a"], {"num_beams": 0}, "num_beams=0: a beam holds at least 1"),
+        (["a"], {"num_return_sequences": 2}, "num_return_sequences is n_best here"),
+        (["a"], {"length_penalty": float("nan")}, "length_penalty=nan must lie between"),
+        (["a \ud800"], {}, "Text 1 is not Unicode text"),
     ],
 )
 def test_mistakes_get_a_sentence(tokenizer, texts, options, message):
     with pytest.raises(ValueError, match=message):
         Translator(vanilla(), tokenizer)(texts, **options)
+
+
+def test_learned_positions_leave_room_for_what_is_given(tokenizer):
+    model = vanilla(position_encoding="learned", max_position_embeddings=20)
+    translator = Translator(model, tokenizer)
+    assert translator(["dog " * 30, "A cat"], prefix="the cat and the dog")[1].startswith("the cat and the dog")
+    assert model.generate(**tokenizer(["A cat"], return_tensors="pt"), min_new_tokens=19).shape[1] == 20
+    with pytest.raises(ValueError, match=r"Translation 2 has .* tokens; the model writes 20"):
+        list(translator.score([("a", "b"), ("a", "dog " * 30)]))
+
+
+def test_a_device_that_is_not_there_and_a_folder_that_is_not_whole(tmp_path):
+    with pytest.raises(ValueError, match="device='toaster' is unknown to torch"):
+        Translator.from_pretrained(tmp_path, device="toaster")
+    with pytest.raises(ValueError, match=r"can't be loaded .*: give a folder with a model and its tokenizer"):
+        Translator.from_pretrained(tmp_path / "missing", device="cpu")
+
+
+def test_nothing_has_no_alignment_and_no_score_when_sampled(tokenizer):
+    translator = Translator(vanilla(), tokenizer)
+    assert next(translator.translate([""], attention=True))[0].alignment == []
+    assert next(translator.translate([""], sample=True))[0].score is None
+    assert translator("", prefix="Two men") == ""
+    assert translator(["A dog"], sample=True, max_extra_tokens=3)[0] is not None
 
 
 def test_other_mistakes_too(tokenizer):

@@ -57,7 +57,6 @@ def translate(options: TranslateArguments) -> None:
     on_terminal = not options.input and sys.stdin.isatty()
     lines = read_lines(options.input)
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
-    written = 0
     try:
         with output as file:
             translator = Translator.from_pretrained(
@@ -80,10 +79,9 @@ def translate(options: TranslateArguments) -> None:
             for hypotheses in results:
                 file.write(lines_for(hypotheses, with_scores=options.scores or options.n_best > 1))
                 file.flush()
-                written += 1
     except KeyboardInterrupt:
-        place = f" (in {options.output}.partial)" if options.output else ""
-        print(f"stopped: {written} lines are translated{place}", file=sys.stderr)
+        place = f"{options.output}.partial" if options.output else "the output"
+        print(f"stopped: {place} has the lines translated so far, each of them whole", file=sys.stderr)
         raise
 
 

@@ -70,6 +70,7 @@ print(*{name.split(".")[0] for name in set(sys.modules) - before})
         "vanilla_transformer",
         "transformers",
         "tokenizers",
+        "sentencepiece",  # which transformers loads where it is installed
     }
 
 

@@ -29,27 +29,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.arguments import (
+    CorpusArguments,
+    DecodingArguments,
+    errors_as_sentences,
+    key,
+    parse_arguments,
+)
 
 
 RESULTS, HYPOTHESES, BASELINE = "results.json", "hypotheses.txt", "baseline_hypotheses.txt"
 PICTURE = "bleu_by_length.png"
-
-
-@dataclass
-class DecodingArguments:
-    """How a model translates; the defaults are the paper's."""
-
-    num_beams: int = key(4, "Beam of the search; 1 is greedy.")
-    length_penalty: float = key(0.6, "Alpha of the length penalty: more makes longer.")
-    penalty: Literal["gnmt", "length"] = key("gnmt", "gnmt: ((5 + length) / 6)^alpha; length: length^alpha.")
-    max_extra_tokens: int = key(50, "A translation has at most so many tokens more than its source.")
-
-    def __post_init__(self):
-        if self.num_beams < 1:
-            raise ValueError(f"--num_beams {self.num_beams}: a beam holds at least 1.")
-        if self.max_extra_tokens < 0:
-            raise ValueError(f"--max_extra_tokens {self.max_extra_tokens}: give 0 or more.")
 
 
 @dataclass

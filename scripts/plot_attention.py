@@ -88,13 +88,14 @@ def main(argv: list[str] | None = None) -> None:
 
 def draw(options: PlotArguments) -> list[Path]:
     """Draws what is asked for; returns the files."""
+    from vanilla_transformer import Translator
     from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.plots import plot_learning_rates, plot_positions, require_matplotlib
 
     require_matplotlib()
     curves = [parse_curve(curve) for curve in options.curves]
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
-        translator = load(options.model) if options.model else None
+        translator = Translator.from_pretrained(options.model) if options.model else None
         if options.text is not None:
             draw_attention(translator, options, folder)
         if options.positions:
@@ -114,12 +115,6 @@ def parse_curve(curve: str) -> tuple[int, int]:
         raise ValueError(f"--curves {curve!r} must be d_model:warm-up steps, for example 512:4000.")
     d_model, warmup = map(int, numbers)
     return d_model, warmup
-
-
-def load(name: str) -> "Translator":
-    from vanilla_transformer import Translator
-
-    return Translator.from_pretrained(name)
 
 
 # --- attention ---

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.arguments import DecodingArguments, errors_as_sentences, key, parse_arguments
 
 
 @dataclass
@@ -29,9 +29,6 @@ class TranslateArguments:
     output: str | None = key(None, "File for the translations; standard output by default.")
     overwrite: bool = key(False, "Replace that file if it is there.")
 
-    num_beams: int = key(4, "Beam of the search; 1 is greedy.")
-    length_penalty: float = key(0.6, "Alpha of the length penalty ((5 + length) / 6)^alpha: more makes longer.")
-    max_extra_tokens: int = key(50, "A translation has at most so many tokens more than its source.")
     n_best: int = key(1, "Translations of each line, best first.")
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
     prefix: str | None = key(None, "What every translation must begin with.")
@@ -45,11 +42,10 @@ class TranslateArguments:
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        (options,) = parse_arguments([TranslateArguments], __doc__, argv)
-        translate(options)
+        translate(*parse_arguments([TranslateArguments, DecodingArguments], __doc__, argv))
 
 
-def translate(options: TranslateArguments) -> None:
+def translate(options: TranslateArguments, decoding: DecodingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
     from vanilla_transformer import Translator
     from vanilla_transformer.training.output import whole_file
@@ -72,9 +68,7 @@ def translate(options: TranslateArguments) -> None:
                 n_best=options.n_best,
                 prefix=options.prefix,
                 progress=bool(options.output) and sys.stderr.isatty(),
-                num_beams=options.num_beams,
-                length_penalty=options.length_penalty,
-                max_extra_tokens=options.max_extra_tokens,
+                **vars(decoding),
             )
             for hypotheses in results:
                 file.write(lines_for(hypotheses, with_scores=options.scores or options.n_best > 1))

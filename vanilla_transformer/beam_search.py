@@ -126,12 +126,7 @@ def beam_search(
         number = beams * (2 if end is None else 1 + len(end))
         totals, origins, tokens = _best_continuations(log_probabilities, totals, number)
         hypotheses = torch.cat([_pick(hypotheses, origins), torch.stack([tokens, origins], -1)[:, :, None]], dim=2)
-        ended = at_limit[:, None].expand_as(tokens)
-        if end is not None:
-            ended = ended | torch.isin(tokens, end)
-        if others:
-            ended = ended | others(hypotheses[..., 0].flatten(0, 1), None).view_as(ended)
-
+        ended = _have_ended(hypotheses[..., 0], at_limit, end, others)
         new = ended[:, :beams] & is_open[:, None] & torch.isfinite(totals[:, :beams])
         if new.any():
             finished.add(sentences, hypotheses[:, :beams], totals[:, :beams], new, step)
@@ -214,6 +209,19 @@ def _top(values: torch.Tensor, number: int, group: int = 64) -> tuple[torch.Tens
     members = torch.cat([members, rest], dim=-1)
     best, places = values.gather(-1, members).topk(number, dim=-1)
     return best, members.gather(-1, places)
+
+
+def _have_ended(
+    tokens: torch.Tensor, at_limit: torch.Tensor, end: torch.Tensor | None, others: StoppingCriteriaList
+) -> torch.Tensor:
+    """Which of the hypotheses with these tokens [B, N, T] go no further [B, N]: at their sentence's limit, at an end
+    of sentence, or by another criterion."""
+    ended = at_limit[:, None].expand(tokens.shape[:2])
+    if end is not None:
+        ended = ended | torch.isin(tokens[..., -1], end)
+    if others:
+        ended = ended | others(tokens.flatten(0, 1), None).view_as(ended)
+    return ended
 
 
 def _pick(hypotheses: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:

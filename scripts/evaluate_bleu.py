@@ -32,6 +32,7 @@ from typing import Any, Literal
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     DecodingArguments,
+    LoadingArguments,
     errors_as_sentences,
     key,
     parse_arguments,
@@ -60,11 +61,6 @@ class EvaluationArguments:
         None, "Measure COMET too: path of a checkpoint, or a name to download such as Unbabel/wmt22-comet-da."
     )
 
-    max_tokens: int = key(2048, "Source tokens in a batch, padding included.")
-    device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
-    revision: str | None = key(None, "Branch, tag or commit of a model on the Hub.")
-    trust_remote_code: bool = key(False, "Run the model code that comes with a model of the Hub.")
-
     output_dir: str = key("evaluation", "Folder for figures, translations and picture.")
     overwrite: bool = key(False, "Replace an evaluation that is already there.")
 
@@ -81,15 +77,14 @@ class EvaluationArguments:
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        options, decoding, corpus = parse_arguments(
-            [EvaluationArguments, DecodingArguments, CorpusArguments], __doc__, argv
-        )
-        print(readable(evaluate_bleu(options, decoding, corpus)))
+        types = [EvaluationArguments, DecodingArguments, LoadingArguments, CorpusArguments]
+        options, *others = parse_arguments(types, __doc__, argv)
+        print(readable(evaluate_bleu(options, *others)))
         print(f"\neverything in {options.output_dir}")
 
 
 def evaluate_bleu(
-    options: EvaluationArguments, decoding: DecodingArguments, corpus: CorpusArguments
+    options: EvaluationArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
 ) -> dict[str, Any]:
     """Translates if need be, measures, and writes the folder; returns what results.json holds."""
     from vanilla_transformer.training.data import load_corpus
@@ -104,10 +99,10 @@ def evaluate_bleu(
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])
         sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
-        system = translations(options.model, options.hypotheses, sources, options, decoding)
+        system = translations(options.model, options.hypotheses, sources, decoding, loading)
         baseline = None
         if options.baseline_model or options.baseline_hypotheses:
-            baseline = translations(options.baseline_model, options.baseline_hypotheses, sources, options, decoding)
+            baseline = translations(options.baseline_model, options.baseline_hypotheses, sources, decoding, loading)
             write_lines(folder / BASELINE, baseline)
         write_lines(folder / HYPOTHESES, system)
 
@@ -117,7 +112,7 @@ def evaluate_bleu(
         results["by_source_length"] = [bucket._asdict() for bucket in buckets]
         if baseline is not None:
             results["against_baseline"] = compared(system, baseline, references, options, by)
-        results |= description(options, decoding, corpus, len(pairs))
+        results |= description(options, decoding, loading, corpus, len(pairs))
         plot_bleu_by_length(buckets, folder / PICTURE)
         write_json(folder / RESULTS, results)
     return results
@@ -134,8 +129,8 @@ def translations(
     model: str | None,
     file: str | None,
     sources: list[str],
-    options: EvaluationArguments,
     decoding: DecodingArguments,
+    loading: LoadingArguments,
 ) -> list[str]:
     """A translation of each source, by the model or from the file, each on one line."""
     from vanilla_transformer import Translator
@@ -147,13 +142,7 @@ def translations(
         found = list(lines_in_files([file]))
         require_same_number(found, sources, f"lines in {file}")
         return found
-    translator = Translator.from_pretrained(
-        model,
-        device=options.device,
-        max_tokens=options.max_tokens,
-        revision=options.revision or "main",
-        trust_remote_code=options.trust_remote_code,
-    )
+    translator = Translator.from_pretrained(model, **vars(loading))
     return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **vars(decoding))]
 
 
@@ -196,17 +185,22 @@ def compared(
 
 
 def description(
-    options: EvaluationArguments, decoding: DecodingArguments, corpus: CorpusArguments, sentences: int
+    options: EvaluationArguments,
+    decoding: DecodingArguments,
+    loading: LoadingArguments,
+    corpus: CorpusArguments,
+    sentences: int,
 ) -> dict[str, Any]:
     """What was measured, for whoever reads results.json later."""
     from vanilla_transformer.training.run_directory import versions
 
     uses_model = options.model or options.baseline_model
     given = ("dataset", "dataset_config", "test_split") if corpus.dataset else ("test_files",)
-    names = ("model", "revision", "hypotheses", "baseline_model", "baseline_hypotheses")
+    names = ("model", "hypotheses", "baseline_model", "baseline_hypotheses")
     return {
         **{name: getattr(options, name) for name in names if getattr(options, name)},
-        "decoding": {**vars(decoding), "max_tokens": options.max_tokens} if uses_model else None,
+        "decoding": vars(decoding) if uses_model else None,
+        "loading": vars(loading) if uses_model else None,
         "corpus": {name: getattr(corpus, name) for name in (*given, "source_lang", "target_lang")},
         "sentences": sentences,
         "versions": versions("sacremoses", "unbabel-comet"),

@@ -3,6 +3,7 @@
     echo "When does the train arrive in Berlin?" | vanilla-translate --model runs/demo/model
     vanilla-translate --model runs/demo/model --input news.en --output news.de
     vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
+    vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
 
 Lines are read a window at a time, sorted by length, translated in batches and written in their own order, so memory
 stays the same however long the input is. On a terminal every line is answered at once. Without --scores or --n_best
@@ -17,7 +18,13 @@ from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 
-from vanilla_transformer.training.arguments import DecodingArguments, errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.arguments import (
+    DecodingArguments,
+    LoadingArguments,
+    errors_as_sentences,
+    key,
+    parse_arguments,
+)
 
 
 @dataclass
@@ -33,19 +40,15 @@ class TranslateArguments:
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
     prefix: str | None = key(None, "What every translation must begin with.")
 
-    max_tokens: int = key(2048, "Source tokens in a batch, padding included.")
     window: int | None = key(None, "Lines read ahead and sorted by length; 4096, on a terminal 1.")
-    device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
-    revision: str | None = key(None, "Branch, tag or commit of a model on the Hub.")
-    trust_remote_code: bool = key(False, "Run the model code that comes with a model of the Hub.")
 
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        translate(*parse_arguments([TranslateArguments, DecodingArguments], __doc__, argv))
+        translate(*parse_arguments([TranslateArguments, DecodingArguments, LoadingArguments], __doc__, argv))
 
 
-def translate(options: TranslateArguments, decoding: DecodingArguments) -> None:
+def translate(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
     from vanilla_transformer import Translator
     from vanilla_transformer.training.output import whole_file
@@ -57,11 +60,8 @@ def translate(options: TranslateArguments, decoding: DecodingArguments) -> None:
         with output as file:
             translator = Translator.from_pretrained(
                 options.model,
-                device=options.device,
-                max_tokens=options.max_tokens,
                 window=(1 if on_terminal else 4096) if options.window is None else options.window,
-                revision=options.revision or "main",
-                trust_remote_code=options.trust_remote_code,
+                **vars(loading),
             )
             results = translator.translate(
                 lines,

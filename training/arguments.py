@@ -163,6 +163,20 @@ class DecodingArguments:
             raise ValueError(f"--max_extra_tokens {self.max_extra_tokens}: give 0 or more.")
 
 
+@dataclass
+class LoadingArguments:
+    """How a model is loaded to translate: options of `Translator.from_pretrained`."""
+
+    backend: Literal["torch", "ctranslate2"] = key(
+        "torch", "What decodes; ctranslate2 is faster, and keeps its converted model beside the other."
+    )
+    quantization: str = key("float32", "int8 for weights of 8 bits: faster in ctranslate2, and in torch from base on.")
+    max_tokens: int = key(2048, "Source tokens in a batch, padding included.")
+    device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
+    revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
+    trust_remote_code: bool = key(False, "Run the model code that comes with a model of the Hub.")
+
+
 class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
     """Defaults beside each option, the script's docstring as it was written."""
 

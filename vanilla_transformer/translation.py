@@ -5,6 +5,7 @@
     translator = Translator.from_pretrained("runs/demo/model")
     translator("When does the train arrive in Berlin?")         # 'Wann kommt der Zug in Berlin an?'
     translator(["The cat sleeps.", "I am reading a book."])     # a list, in the order given
+    Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")   # several times as fast
 
 Any encoder-decoder of the library that translates will do: this one, MarianMT, T5.
 """
@@ -21,6 +22,8 @@ from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTr
 from transformers.utils import logging
 
 from .beam_search import PAPER_DECODING, beam_search
+from .ctranslate2_model import CTranslate2Model
+from .quantization import quantized
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
@@ -87,6 +90,9 @@ class Translator:
         target_tokenizer: The target's, for separate vocabularies.
         max_tokens: Source tokens in a batch, padding included. More need more memory; a GPU likes more.
         window: Texts that are read ahead and sorted by length together. Results come back a window at a time.
+        backend: What decodes: `"torch"`, or `"ctranslate2"`, a faster engine that must be installed.
+        quantization: Type of the weights: `"float32"` for as they are, `"int8"`, and with CTranslate2 all of
+            `export_ctranslate2.Quantization`.
     """
 
     def __init__(
@@ -97,36 +103,60 @@ class Translator:
         *,
         max_tokens: int = 2048,
         window: int = 4096,
+        backend: str = "torch",
+        quantization: str = "float32",
     ):
         for name, value in (("max_tokens", max_tokens), ("window", window)):
             if value < 1:
                 raise ValueError(f"{name}={value} must be at least 1.")
+        if _is_ctranslate2(backend):
+            model = CTranslate2Model.convert(model, tokenizer, target_tokenizer, quantization=quantization)
+        else:
+            model = quantized(model, quantization)
         self.model, self.tokenizer, self.target_tokenizer = model.eval(), tokenizer, target_tokenizer or tokenizer
         self.max_tokens, self.window = max_tokens, window
 
     @classmethod
-    def from_pretrained(cls, name_or_path: str | Path, *, device: str | None = None, **options) -> "Translator":
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path,
+        *,
+        device: str | None = None,
+        backend: str = "torch",
+        quantization: str = "float32",
+        **options,
+    ) -> "Translator":
         """Loads model and tokenizers from a folder or the Hub.
 
         Args:
             name_or_path: Folder, or name on the Hub.
             device: Where to run; a GPU if there is one.
+            backend: As above. CTranslate2 converts the model once and keeps the result beside its files.
+            quantization: As above.
             options: Those of the class, and those of `from_pretrained` such as `dtype` and `revision`.
         """
         own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
-        device = _device(device)
+        device, in_ctranslate2 = _device(device), _is_ctranslate2(backend)
+        if in_ctranslate2 and "dtype" in options:
+            raise ValueError(f"dtype={options['dtype']!r}: where CTranslate2 decodes it is called quantization.")
         try:
             tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
-            model, loading = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, output_loading_info=True, **options)
+            if not in_ctranslate2:
+                model, found = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, output_loading_info=True, **options)
         except (OSError, ValueError, SafetensorError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(" .:")
             raise ValueError(
                 f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a name "
                 "on the Hub."
             ) from error
-        for name in sorted(loading["missing_keys"]):  # the library would make them up
+        if in_ctranslate2:
+            types = {"quantization": quantization, "device": device}
+            return cls(
+                CTranslate2Model.from_pretrained(name_or_path, *tokenizers, **types, **options), *tokenizers, **own
+            )
+        for name in sorted(found["missing_keys"]):  # the library would make them up
             raise ValueError(f"{name_or_path} has no weights {name}: its files are not those of one whole model.")
-        return cls(model.to(device), *tokenizers, **own)
+        return cls(model.to(device), *tokenizers, quantization=quantization, **own)
 
     def __call__(self, texts: str | Iterable[str], **options) -> str | list[str]:
         """The best translation of each text, as text; the options are those of `translate`."""
@@ -179,6 +209,7 @@ class Translator:
             if options["num_beams"] == 1:
                 options["length_penalty"] = 1.0  # greedy search has none, and the library would warn of any other
         if attention:
+            self._require_torch("attention=True")
             nothing = replace(nothing, attention=torch.zeros(0, 0, 0, 0))
         same_for_all = prefix is None or isinstance(prefix, str)
         total, prefixes = (len(each) if hasattr(each, "__len__") else None for each in (texts, prefix))
@@ -200,6 +231,7 @@ class Translator:
     @torch.no_grad()
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
         """How likely the model finds the target of each (source, target) as its translation, in the order given."""
+        self._require_torch("score()")
         numbered = enumerate(pairs, start=1)
         with logging.tqdm(desc="scoring", unit=" pairs", disable=not progress) as bar:
             while window := list(islice(numbered, self.window)):
@@ -213,9 +245,14 @@ class Translator:
     @torch.no_grad()
     def attend(self, source: str, target: str) -> Hypothesis:
         """A given translation with what encoder and decoder attend to, as if the search had written it."""
+        self._require_torch("attend()")
         ids, written = self._pair(1, source, target)
         targets = [[self._start_token(), *written]]
         return self._with_attention([Hypothesis(target)], self._pad([ids]), targets, number=1)[0]
+
+    def _require_torch(self, what: str) -> None:
+        if isinstance(self.model, CTranslate2Model):
+            raise ValueError(f"CTranslate2 has nothing for {what}: make a Translator without backend='ctranslate2'.")
 
     # --- from text to batches ---
 
@@ -400,8 +437,16 @@ def _device(name: str | None) -> torch.device:
     return device
 
 
-def longest_sequence(model: PreTrainedModel) -> int | None:
+def _is_ctranslate2(backend: str) -> bool:
+    if backend not in ("torch", "ctranslate2"):
+        raise ValueError(f"backend={backend!r} is unknown: choose torch or ctranslate2.")
+    return backend == "ctranslate2"
+
+
+def longest_sequence(model: PreTrainedModel | CTranslate2Model) -> int | None:
     """Tokens the model has positions for; None if there is no end to them."""
+    if isinstance(model, CTranslate2Model):
+        return model.positions
     if str(getattr(model.config, "position_encoding", "")).startswith("sinusoidal"):
         return None
     return getattr(model.config, "max_position_embeddings", None)

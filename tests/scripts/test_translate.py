@@ -4,6 +4,7 @@ import gzip
 import io
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -61,6 +62,21 @@ def test_standard_input_and_output(model_folder, monkeypatch, capsys, window):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(text)))
     translate.main(["--model", str(model_folder), "--window", window, *QUICK])
     assert capsys.readouterr().out.removesuffix("\n").split("\n") == expected(model_folder)
+
+
+@pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
+@pytest.mark.parametrize("quantization", ["float32", "int8"])
+def test_backends_and_types(model_folder, tmp_path, capsys, backend, quantization):
+    if backend == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    folder = shutil.copytree(model_folder, tmp_path / "model")  # which gets its conversions
+    options = {"backend": backend, "quantization": quantization}
+    words = [word for name, value in options.items() for word in (f"--{name}", value)]
+    lines = write(tmp_path / "in", LINES[:4])
+    translate.main(["--model", str(folder), "--input", lines, *words, *QUICK])
+    found = capsys.readouterr().out.removesuffix("\n").split("\n")
+    translator = Translator.from_pretrained(folder, device="cpu", **options)
+    assert found == [re.sub(r"[\r\n]+", " ", text) for text in translator(LINES[:4], max_extra_tokens=3)]
 
 
 def test_n_best_lines_with_their_scores(model_folder, tmp_path, capsys):

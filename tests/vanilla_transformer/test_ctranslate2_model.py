@@ -1,0 +1,199 @@
+"""A `Translator` that decodes in CTranslate2 answers as the one in torch does, and says what the engine lacks."""
+
+import json
+import os
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
+
+from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.convert_marian import to_marian
+from vanilla_transformer.ctranslate2_model import KEPT_IN, MADE_FROM, CTranslate2Model
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
+
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+TEXTS = ["A dog runs.", "Two men are standing on a ladder.", "A cat", "the cat and the dog sleep under a tree", ""] * 2
+# Both searches end in the same way.
+ALIKE = {"early_stopping": True, "max_new_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, vocab_size=290, min_frequency=1, show_progress=False)
+
+
+def model_of(**fields) -> VanillaTransformerForConditionalGeneration:
+    torch.manual_seed(2)
+    sizes = {"vocab_size": 300, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "initializer_gain": 1.0}
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig.from_preset("tiny", **{**sizes, **fields})
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)  # livelier than fresh weights
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def translators(tokenizer):
+    model = model_of()
+    return Translator(model, tokenizer), Translator(model, tokenizer, backend="ctranslate2")
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    model_of().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_best": 3},
+        {"n_best": 4, "length_penalty": 1.0, "penalty": "length"},
+        {"length_penalty": 0.0, "num_beams": 3},
+        {"num_beams": 1},
+        {"prefix": "the dog"},
+        {"min_new_tokens": 6},
+    ],
+    ids=str,
+)
+def test_the_same_translations_and_scores(translators, options):
+    expected, found = (list(each.translate(TEXTS, **ALIKE, **options)) for each in translators)
+    assert [[each.text for each in row] for row in found] == [[each.text for each in row] for row in expected]
+    for ours, theirs in zip(expected, found, strict=True):
+        assert [each.score for each in theirs] == pytest.approx([each.score for each in ours], abs=2e-4)
+
+
+def test_limits_follow_the_source(translators):
+    expected, found = (each(TEXTS[:1], early_stopping=True, max_extra_tokens=2) for each in translators)
+    assert found == expected
+
+
+def test_two_vocabularies(tokenizer):
+    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
+    model = model_of(target_vocab_size=280)
+    expected = Translator(model, tokenizer, target)(TEXTS, **ALIKE)
+    assert Translator(model, tokenizer, target, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_marian_decodes_there_too(tokenizer):
+    marian = to_marian(model_of(position_encoding="sinusoidal_halves"))
+    expected = Translator(marian, tokenizer)(TEXTS, **ALIKE)
+    assert Translator(marian, tokenizer, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_samples(translators):
+    _, there = translators
+    likeliest = there(TEXTS, num_beams=1, **ALIKE)
+    assert there(TEXTS, sample=True, top_k=1, max_new_tokens=12) == likeliest
+    drawn = list(there.translate(TEXTS, sample=True, temperature=2.0, top_k=0, n_best=3, max_new_tokens=12))
+    assert [[each.text for each in row] for row in drawn] != [[text] * 3 for text in likeliest]
+    assert all(each.score is None for row in drawn for each in row)
+
+
+# --- kept beside the model ---
+
+
+def test_it_is_converted_once_and_again_when_the_model_changes(saved, monkeypatch):
+    def load(**options) -> CTranslate2Model:
+        return Translator.from_pretrained(saved, backend="ctranslate2", **options).model
+
+    load()
+    load(quantization="int8")
+    assert {path.name for path in (saved / KEPT_IN).iterdir()} == {"float32", "int8"}
+    # No torch model is needed any more ...
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoModelForSeq2SeqLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded again"))
+        load()
+        load(quantization="int8")
+    # ... until there are other weights.
+    before = (saved / KEPT_IN / "float32" / "model.bin").read_bytes()
+    other = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    torch.nn.init.zeros_(other.lm_head.weight)
+    other.save_pretrained(saved)
+    os.utime(saved / "model.safetensors", ns=(1, 1))  # whatever the clock's grain
+    load()
+    assert (saved / KEPT_IN / "float32" / "model.bin").read_bytes() != before
+
+
+def test_a_kept_one_translates_as_the_first_time(saved):
+    expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
+    for _ in range(2):
+        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_a_folder_that_can_not_be_written_to_is_translated_from_all_the_same(saved, caplog):
+    expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
+    (saved / KEPT_IN).write_text("a file where the folder should be")
+    assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+    assert "the model is converted at each start" in caplog.text
+
+
+def test_a_conversion_that_fails_leaves_the_older_one(saved, monkeypatch):
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    before = sorted((saved / KEPT_IN).rglob("*"))
+    os.utime(saved / "config.json", ns=(1, 1))
+    monkeypatch.setattr("vanilla_transformer.ctranslate2_model.export", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Translator.from_pretrained(saved, backend="ctranslate2")
+    assert sorted((saved / KEPT_IN).rglob("*")) == before
+
+
+def test_what_it_was_made_from_is_written_down(saved):
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    made_from = json.loads((saved / KEPT_IN / "float32" / MADE_FROM).read_text(encoding="utf-8"))
+    assert {"model.safetensors", "config.json", "tokenizer.json"} <= made_from["files"].keys()
+    assert made_from["versions"].keys() == {"vanilla-transformer", "ctranslate2"}
+
+
+def test_the_tokenizer_of_the_target_comes_along(tokenizer, tmp_path):
+    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
+    model_of(target_vocab_size=280).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    target.save_pretrained(tmp_path / TARGET)
+    expected = Translator.from_pretrained(tmp_path)(TEXTS, **ALIKE)
+    assert Translator.from_pretrained(tmp_path, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+# --- what the engine lacks ---
+
+
+def test_options_it_lacks_are_named(translators):
+    _, there = translators
+    with pytest.raises(ValueError, match=r"CTranslate2 lacks the option repetition_penalty: leave it out, or"):
+        there(TEXTS, repetition_penalty=1.2)
+    with pytest.raises(ValueError, match=r"early_stopping: CTranslate2 always ends with the first num_beams"):
+        there(TEXTS, early_stopping="never")
+    with pytest.raises(ValueError, match=r"penalty='other' is unknown: choose one of gnmt, length"):
+        there(TEXTS, penalty="other")
+    with pytest.raises(ValueError, match=r"CTranslate2 has nothing for attention=True"):
+        list(there.translate(TEXTS, attention=True))
+    with pytest.raises(ValueError, match=r"CTranslate2 has nothing for score\(\)"):
+        list(there.score([("a", "b")]))
+    with pytest.raises(ValueError, match=r"CTranslate2 has nothing for attend\(\)"):
+        there.attend("a", "b")
+
+
+def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
+    t5 = T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
+    with pytest.raises(ValueError, match=r"this package's models and MarianMT, not a model of type 't5'"):
+        Translator(t5, tokenizer, backend="ctranslate2")
+    with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose torch or ctranslate2"):
+        Translator(model_of(), tokenizer, backend="marian")
+    with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):
+        Translator(model_of(), tokenizer, backend="ctranslate2", quantization="int4")
+    with pytest.raises(ValueError, match=r"dtype='float16': where CTranslate2 decodes it is called quantization"):
+        Translator.from_pretrained(saved, backend="ctranslate2", dtype="float16")
+
+
+def test_long_texts_are_cut_where_its_positions_end(tokenizer, caplog):
+    model = model_of(max_position_embeddings=16)
+    translator = Translator(model, tokenizer, backend="ctranslate2")
+    assert len(translator(["a dog " * 40])) == 1
+    assert "the model reads 16: the rest is cut off" in caplog.text

@@ -1,0 +1,103 @@
+"""Linear layers in 8 bits: close to what they stand for, by a bound that rounding itself gives, and no more changed
+than asked."""
+
+import pytest
+import torch
+from torch import nn
+from torch.testing import assert_close
+from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
+
+from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.quantization import Int8Linear, quantized
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+
+
+SIZES = {"vocab_size": 300, "d_model": 32, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
+
+
+def vanilla():
+    torch.manual_seed(1)
+    return VanillaTransformerForConditionalGeneration(VanillaTransformerConfig.from_preset("tiny", **SIZES)).eval()
+
+
+def marian():
+    torch.manual_seed(1)
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
+    return MarianMTModel(MarianConfig(**SIZES, **heads, encoder_ffn_dim=32, decoder_ffn_dim=32)).eval()
+
+
+def t5():
+    torch.manual_seed(1)
+    return T5ForConditionalGeneration(T5Config(**SIZES, d_kv=8, d_ff=32, num_layers=2, num_heads=4)).eval()
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("shape", [(1, 24), (7, 24), (2, 3, 5, 24)])
+def test_a_layer_differs_by_rounding_only(shape, bias):
+    torch.manual_seed(0)
+    linear = nn.Linear(24, 40, bias=bias)
+    states = torch.randn(shape) * torch.logspace(-3, 3, shape[-2])[:, None]  # each token on a scale of its own
+    # Half a step for each factor of each product: |x| |dw| + |w| |dx| + |dw| |dx|, summed over the inputs.
+    half_x = states.abs().amax(-1, keepdim=True) / 127 / 2
+    half_w = linear.weight.abs().amax(1) / 127 / 2
+    most = states.abs().sum(-1, keepdim=True) * half_w + half_x * linear.weight.abs().sum(1) + 24 * half_x * half_w
+    with torch.no_grad():
+        expected, found = linear(states), Int8Linear(linear)(states)
+    assert found.shape == expected.shape
+    assert ((found - expected).abs() <= most * 1.01 + 1e-6).all()
+
+
+def test_whole_numbers_of_eight_bits_are_exact():
+    linear = nn.Linear(3, 2)
+    with torch.no_grad():
+        linear.weight.copy_(torch.tensor([[127.0, -3.0, 0.0], [1.0, 127.0, -127.0]]))
+        states = torch.tensor([[127.0, 5.0, -64.0], [0.0, 0.0, 0.0]])
+        assert_close(Int8Linear(linear)(states), linear(states))
+
+
+@pytest.mark.parametrize("make", [vanilla, marian, t5])
+def test_a_model_keeps_its_shape_and_nearly_its_logits(make):
+    model = make()
+    found = quantized(model, "int8")
+    ids = torch.randint(4, 300, (3, 7))
+    with torch.no_grad():
+        expected, logits = (each(input_ids=ids, decoder_input_ids=ids).logits for each in (model, found))
+    difference = (logits - expected).norm() / expected.norm()
+    assert 0 < difference < 0.05
+    assert not any(isinstance(module, nn.Linear) for module in found.modules())
+
+
+def test_the_model_itself_is_left_as_it_was():
+    model = vanilla()
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    found = quantized(model, "int8")
+    assert isinstance(model.lm_head, nn.Linear)
+    assert all(parameter.requires_grad for parameter in model.parameters())
+    assert_close(model.state_dict(), before, rtol=0, atol=0)
+    # What is not a linear layer is there once, for both.
+    assert found.model.encoder.embed_tokens.weight is model.model.encoder.embed_tokens.weight
+
+
+def test_no_token_depends_on_its_neighbours():
+    layer = Int8Linear(nn.Linear(24, 40))
+    states = torch.randn(6, 24)
+    alone = torch.cat([layer(row[None]) for row in states])
+    assert_close(layer(states), alone, rtol=0, atol=0)
+
+
+def test_a_translator_decodes_with_it():
+    tokenizer = train_tokenizer(["a dog runs", "two cats sleep"], vocab_size=300, min_frequency=1, show_progress=False)
+    model = vanilla()
+    translator = Translator(model, tokenizer, quantization="int8")
+    expected = Translator(quantized(model, "int8"), tokenizer)(["a dog", "two cats"], max_extra_tokens=4)
+    assert translator(["a dog", "two cats"], max_extra_tokens=4) == expected
+    assert isinstance(translator.model.lm_head, Int8Linear)
+
+
+def test_what_it_can_not_do_is_said():
+    with pytest.raises(ValueError, match=r"quantization='int4' is unknown: choose one of float32, int8"):
+        quantized(vanilla(), "int4")
+    with pytest.raises(ValueError, match=r"this model is on cpu in bfloat16"):
+        quantized(vanilla().bfloat16(), "int8")
+    model = vanilla()
+    assert quantized(model, "float32") is model

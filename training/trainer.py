@@ -43,6 +43,7 @@ from vanilla_transformer.training.callbacks import (
 from vanilla_transformer.training.collator import RetokenizingCollator, TokenColumns
 from vanilla_transformer.training.ema import ExponentialMovingAverage
 from vanilla_transformer.training.evaluation import bleu
+from vanilla_transformer.training.memory import keep_freed_memory
 from vanilla_transformer.training.metrics import batches_by_length, perplexity, sum_of_losses, translate_ids
 from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
@@ -100,6 +101,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             compute_loss_func=None if takes_criterion else self.criterion,
             callbacks=[SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir), *callbacks],
         )
+        if args.device.type == "cpu":
+            keep_freed_memory()
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(TokensPerSecond())
         if self.ema is not None:

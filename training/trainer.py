@@ -134,7 +134,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             batch_sampler=self.sampler,
             collate_fn=self.training_collator(),
             num_workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory,
+            pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",
         )
         return self.accelerator.prepare(loader)
 

@@ -1,57 +1,63 @@
 """Measure what matters, beside the alternatives, in one run.
 
-Token batches of your corpus against other orders, with a vocabulary learned on the way:
+Token batches of your corpus against other orders, with a vocabulary learned on the way; the same with the cost of a
+million synthetic pairs and of 4.5 million lengths, the size of WMT14:
 
     vanilla-benchmark data --train_files data/train --source_lang en --target_lang de --vocab_size 10000
-
-The same, and the cost of a million synthetic pairs and of 4.5 million lengths, the size of WMT14:
-
     vanilla-benchmark data --train_files data/train --pairs 1000000 --lengths 4500000
 
-Training on identical token batches, beside MarianMT and torch.nn.Transformer, and the memory it takes:
+Training on identical token batches, beside MarianMT and torch.nn.Transformer; how its cost grows with batch, length
+and layers; and the memory it takes:
 
     vanilla-benchmark train --train_files data/train --preset tiny
+    vanilla-benchmark growth --preset tiny
     vanilla-benchmark memory --preset base --vocab_size 37000
 
-Decoding with the weights of a trained model (or, with --preset, with random ones to a fixed length), beside MarianMT
-and, where it is installed, CTranslate2:
+Training end to end, beside the library's own trainer with MarianMT and batches of a fixed size:
 
-    vanilla-benchmark decode --model runs/demo/model --input data/test.en
+    vanilla-benchmark end_to_end --train_files data/train --preset tiny
+
+Translation from text to text with the weights of a trained model (or, with --preset, with random ones to a fixed
+length), beside MarianMT and, where they are installed, CTranslate2 and ONNX Runtime:
+
+    vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
     vanilla-benchmark decode --preset base --input data/test.en
 
-Systems take turns within each round; a figure is the median over rounds, a ratio that of the two medians, its spread
-the least and the greatest ratio within a round. One thread unless --threads says otherwise.
+Systems take turns within each round; a figure is the median over rounds, a ratio the median of those within a round,
+its spread the least and the greatest of them. One thread unless --threads says otherwise. A GPU is used where there
+is one (--device, --dtype bfloat16, --compile); tables say where it was not. With --output_dir the figures
+(results.json) and a picture of them are kept.
 """
 
 import sys
-import tempfile
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from pathlib import Path
 from statistics import median
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
-
-
-SIDES = ["source", "target"]
+from vanilla_transformer.training.arguments import errors_as_sentences, key
 
 
-@dataclass
-class DataBenchmarkArguments:
-    """What `benchmark data` measures."""
+if TYPE_CHECKING:  # imported where it is needed: --help needs none of it
+    import torch
 
-    vocab_size: int = key(10000, "Pieces of the joint BPE learned from the corpus.")
-    max_tokens: list[int] = key([4096, 1024], "Limits of tokens a side and batch to compare orders under.")
-    pairs: int = key(0, "Synthetic pairs to tokenise and batch for the peak of memory; 0 to leave that out.")
-    lengths: int = key(0, "Synthetic lengths to batch for the time; 0 to leave that out.")
+
+# Each is a script of its own, benchmark_<name>.py.
+BENCHMARKS = ("data", "train", "end_to_end", "growth", "memory", "decode")
+RESULTS, PICTURE = "results.json", "picture.png"
+# How a ratio and its spread are headed and written.
+RATIO = {"to MarianMT": "{:.2f}", "spread": "{0[0]:.2f}-{0[1]:.2f}"}
 
 
 def main(argv: list[str] | None = None) -> None:
     argv = list(sys.argv[1:] if argv is None else argv)
     with errors_as_sentences():
         if argv and argv[0] in BENCHMARKS:
-            BENCHMARKS[argv[0]](argv[1:])
+            import_module(f"vanilla_transformer.scripts.benchmark_{argv[0]}").main(argv[1:])
         elif not argv or argv[0] in ("-h", "--help"):
             print(f"usage: vanilla-benchmark {{{','.join(BENCHMARKS)}}} [options]\n\n{__doc__}")
             print("vanilla-benchmark NAME --help lists the options.")
@@ -59,114 +65,83 @@ def main(argv: list[str] | None = None) -> None:
             raise ValueError(f"There is no benchmark {argv[0]!r}: choose one of {', '.join(BENCHMARKS)}.")
 
 
-def benchmark_data(argv: list[str]) -> None:
-    """Padding of token batches, memory of tokenising, time of batching."""
-    corpus, options = parse_arguments([CorpusArguments, DataBenchmarkArguments], __doc__, argv)
-    compare_orders(corpus, options)
-    if options.pairs:
-        seconds, peak = _in_fresh_process(tokenise_synthetic_pairs, options.pairs, options.vocab_size)
-        rate = options.pairs / seconds
-        print(
-            f"\n{options.pairs:,} synthetic pairs read, tokenised and batched: {seconds:.0f} s ({rate:,.0f} pairs/s)"
-        )
-        print(f"peak memory {peak / 2**30:.2f} GiB")
-    if options.lengths:
-        print(f"\nbatching {options.lengths:,} lengths, 25,000 tokens a side:")
-        construction, epoch, batches = time_batching(options.lengths)
-        print(f"  construction {construction:.2f} s, one epoch of indices {epoch:.2f} s, {batches:,} batches")
+@dataclass
+class OutputArguments:
+    """Where figures are kept."""
+
+    output_dir: str | None = key(None, f"Folder for the figures ({RESULTS}) and a picture; by default none is kept.")
+    overwrite: bool = key(False, "Replace a measurement that is already there.")
 
 
-def compare_orders(corpus_arguments: CorpusArguments, options: DataBenchmarkArguments) -> None:
-    """Prints the share of padding under each order, the same limits holding for all."""
-    import numpy as np
+@dataclass
+class MeasurementArguments(OutputArguments):
+    """How often, where and in which numbers anything is measured."""
 
-    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-    from vanilla_transformer.training.batching import Limits, Padding, TokenBatchSampler, column_lengths, cut
-    from vanilla_transformer.training.data import load_corpus, tokenize
-    from vanilla_transformer.training.vocabulary import sentences
+    rounds: int = key(5, "Rounds.")
+    threads: int = key(1, "Threads of torch and of other engines.")
+    device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
+    dtype: Literal["float32", "bfloat16"] = key(
+        "float32", "Type of the arithmetic: while training by autocast, else also of the weights."
+    )
 
-    text = load_corpus(corpus_arguments, splits=("train",))["train"]
-    tokenizer = train_tokenizer(sentences(text, SIDES), vocab_size=options.vocab_size)
-    tokens = tokenize(text, tokenizer, num_proc=corpus_arguments.num_proc)
-    source, target = column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels")
-    orders = {
-        "random": np.random.default_rng(0).permutation(len(source)),
-        "by source length": np.lexsort((target, source)),
-        "by the longer side": np.argsort(np.maximum(source, target), kind="stable"),
-    }
-    print(f"\n{len(source):,} pairs, {source.sum():,} source and {target.sum():,} target tokens")
-    print(f"{'padding, both sides together':<30}" + "".join(f"{limit:>12,}" for limit in options.max_tokens))
-    for name, order in orders.items():
-        shares = []
-        for limit in options.max_tokens:
-            line = source[order], target[order]
-            shares.append(Padding.measure(*line, cut(*line, Limits(limit, limit))).both)
-        print(f"{name:<30}" + "".join(f"{share:>12.1%}" for share in shares))
-    ours = [TokenBatchSampler(source, target, max_tokens=limit).padding() for limit in options.max_tokens]
-    print(f"{'token batches (ours)':<30}" + "".join(f"{padding.both:>12.1%}" for padding in ours))
-    for limit, padding in zip(options.max_tokens, ours, strict=True):
-        print(f"  {limit:,}: {padding}")
+    def __post_init__(self):
+        for name in ("rounds", "threads"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} {getattr(self, name)} must be at least 1.")
 
 
-def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
-    """Seconds and peak bytes for reading, tokenising and batching sentences of invented words."""
-    import resource
-
-    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-    from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
-    from vanilla_transformer.training.data import load_corpus, tokenize
-    from vanilla_transformer.training.vocabulary import sentences
-
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "pairs.tsv"
-        _write_synthetic_pairs(path, pairs)
-        start = time.perf_counter()
-        text = load_corpus(CorpusArguments(train_files=[str(path)]), splits=("train",))["train"]
-        tokenizer = train_tokenizer(sentences(text, SIDES, 100_000), vocab_size=vocab_size)
-        tokens = tokenize(text, tokenizer)
-        sampler = TokenBatchSampler(column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels"))
-        assert sum(map(len, sampler)) == pairs
-        seconds = time.perf_counter() - start
-        for dataset in (tokens, text):
-            dataset.cleanup_cache_files()
-    return seconds, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+# --- measuring ---
 
 
-def time_batching(number: int) -> tuple[float, float, int]:
-    """Seconds for making a sampler and for one epoch of its indices, and its batches; lengths like those of news."""
-    import numpy as np
+def begin(options: MeasurementArguments) -> "torch.device":
+    """Sets threads and seed; returns where to measure."""
+    import torch
 
-    from vanilla_transformer.training.batching import TokenBatchSampler
+    from vanilla_transformer.translation import find_device
 
-    draw = np.random.default_rng(0)
-    source = draw.lognormal(3.2, 0.6, number).astype(np.int32).clip(2, 250)
-    target = (source * draw.lognormal(0.05, 0.2, number)).astype(np.int32).clip(2, 250)
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    return find_device(options.device)
+
+
+def take_turns(systems: dict[str, Callable[[], Any]], rounds: int) -> dict[str, list[Any]]:
+    """What each system returns in each round. Their turns alternate, so that whatever else the machine is doing meets
+    all of them alike."""
+    results: dict[str, list[Any]] = {name: [] for name in systems}
+    for _ in range(rounds):
+        for name, system in systems.items():
+            results[name].append(system())
+    return results
+
+
+def seconds_of(work: Callable[[], Any], device: "torch.device") -> float:
+    """The time until all of the work is done. A GPU works on while Python is ahead of it: its own clock is read."""
+    import torch
+
+    if device.type == "cuda":
+        first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        first.record()
+        work()
+        last.record()
+        torch.cuda.synchronize(device)
+        return first.elapsed_time(last) / 1000
     start = time.perf_counter()
-    sampler = TokenBatchSampler(source, target, max_tokens=25_000)
-    made = time.perf_counter()
-    pairs = sum(map(len, sampler))
-    done = time.perf_counter()
-    assert pairs == number
-    return made - start, done - made, len(sampler)
+    work()
+    return time.perf_counter() - start
 
 
-def _write_synthetic_pairs(path: Path, pairs: int) -> None:
-    """Sentences of 5 to 45 words; word ranks follow Zipf's law, so that a vocabulary has something to learn."""
-    import numpy as np
-
-    draw = np.random.default_rng(0)
-    letters = np.array(list("etaoinshrdlu"))
-    words = ["".join(draw.choice(letters, size=draw.integers(2, 10))) for _ in range(50_000)]
-    with path.open("w", encoding="utf-8") as file:
-        file.write("en\tde\n")
-        for _ in range(pairs):
-            length = int(draw.integers(5, 46))
-            ranks = draw.zipf(1.3, size=2 * length + 2) % len(words)
-            sides = ranks[:length], ranks[length : 2 * length + int(draw.integers(-2, 3))]
-            file.write("\t".join(" ".join(words[rank] for rank in side) for side in sides) + "\n")
+def compared(seconds: dict[str, list[float]], reference: str) -> dict[str, dict[str, Any]]:
+    """How many times as fast as the reference each system is: the median of the ratios within a round, and the least
+    and the greatest of them."""
+    rows = {}
+    for name, times in seconds.items():
+        ratios = [theirs / ours for ours, theirs in zip(times, seconds[reference], strict=True)]
+        rows[name] = {"to MarianMT": median(ratios), "spread": [min(ratios), max(ratios)]}
+    return rows
 
 
-def _in_fresh_process(function, *arguments):
+def in_fresh_process(function: Callable, *arguments):
     """Runs where nothing else has used memory before."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -175,193 +150,121 @@ def _in_fresh_process(function, *arguments):
         return pool.submit(function, *arguments).result()
 
 
-# --- training ---
+def peak_memory(device: "torch.device | None" = None) -> int:
+    """Bytes that this process has held at most: on a GPU those of torch's tensors, else all there are."""
+    if device is not None and device.type == "cuda":
+        import torch
 
-
-@dataclass
-class TrainBenchmarkArguments:
-    """What `benchmark train` measures."""
-
-    preset: str = key("tiny", "Size of the models.")
-    vocab_size: int = key(10000, "Pieces of the joint BPE learned from the corpus.")
-    max_tokens: int = key(4096, "Tokens a side and batch, padding included.")
-    order: Literal["bucketed", "random"] = key("bucketed", "Batches of similar lengths, or of pairs as they come.")
-    batches: int = key(4, "Updates of each system in a round.")
-    rounds: int = key(5, "Rounds.")
-    threads: int = key(1, "Threads of torch.")
-
-
-def benchmark_train(argv: list[str]) -> None:
-    """Updates on identical batches: tokens a second, ratios, share of the peak of matrix products."""
-    corpus, options = parse_arguments([CorpusArguments, TrainBenchmarkArguments], __doc__, argv)
-    import torch
-
-    from vanilla_transformer.scripts.peers import LEARNERS, configuration, peak_of_products, products_of
-
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    batches = training_batches(corpus, options)
-    config = configuration(options.preset, options.vocab_size)
-    systems = {name: make(config) for name, make in LEARNERS.items()}
-    for system in systems.values():
-        system(batches[0])
-
-    def round_of(system) -> float:
-        start = time.perf_counter()
-        for batch in batches:
-            system(batch)
-        return time.perf_counter() - start
-
-    peaks, seconds = [], {name: [] for name in systems}
-    for _ in range(options.rounds):
-        peaks.append(peak_of_products())
-        for name, system in systems.items():
-            seconds[name].append(round_of(system))
-    tokens = sum(int(batch["attention_mask"].sum() + (batch["labels"] != -100).sum()) for batch in batches)
-    products = sum(products_of(config, batch) for batch in batches)
-    peak = median(peaks)
-    batch = f"{options.order} batches of {options.max_tokens:,} tokens"
-    print(f"\n{options.preset}, {batch}, threads: {options.threads}, CPU")
-    print(f"{'':<24}{'tokens/s':>10}{'to MarianMT':>14}{'spread':>14}{'of the peak':>13}")
-    for name, times in seconds.items():
-        share = products / median(times) / peak
-        print(f"{name:<24}{tokens / median(times):>10,.0f}{compared(seconds, name, 'MarianMT')}{share:>13.0%}")
-    print(f"peak of matrix products {peak / 1e9:.1f} GFLOP/s; tokens of both sides, padding not counted")
-    print("not measured on a GPU")
-
-
-def training_batches(corpus_arguments: CorpusArguments, options: TrainBenchmarkArguments) -> list[dict]:
-    """The first batches of the corpus in the asked order, padded."""
-    import numpy as np
-    from transformers import DataCollatorForSeq2Seq
-
-    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-    from vanilla_transformer.training.batching import Limits, TokenBatchSampler, column_lengths, cut
-    from vanilla_transformer.training.data import load_corpus, tokenize
-    from vanilla_transformer.training.vocabulary import sentences
-
-    text = load_corpus(corpus_arguments, splits=("train",))["train"]
-    tokenizer = train_tokenizer(sentences(text, SIDES), vocab_size=options.vocab_size, show_progress=False)
-    tokens = tokenize(text, tokenizer)
-    source, target = column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels")
-    if options.order == "bucketed":
-        chosen = list(TokenBatchSampler(source, target, max_tokens=options.max_tokens))
-    else:
-        order = np.random.default_rng(0).permutation(len(source))
-        sizes = cut(source[order], target[order], Limits(options.max_tokens, options.max_tokens))
-        chosen = [part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])]
-    collator = DataCollatorForSeq2Seq(tokenizer)
-    return [collator([tokens[index] for index in indices]) for indices in chosen[: options.batches]]
-
-
-def compared(seconds: dict[str, list[float]], name: str, reference: str) -> str:
-    """How many times as fast as the reference: the ratio of medians, and its spread over the rounds."""
-    ratios = [theirs / ours for ours, theirs in zip(seconds[name], seconds[reference], strict=True)]
-    ratio = median(seconds[reference]) / median(seconds[name])
-    return f"{ratio:>14.2f}{f'{min(ratios):.2f}-{max(ratios):.2f}':>14}"
-
-
-# --- memory ---
-
-
-@dataclass
-class MemoryBenchmarkArguments:
-    """What `benchmark memory` measures."""
-
-    preset: str = key("base", "Size of the models.")
-    vocab_size: int = key(37000, "Pieces of the vocabulary.")
-    max_tokens: int = key(4096, "Tokens a side of the batch.")
-    length: int = key(32, "Tokens of each sentence in it.")
-
-
-def benchmark_memory(argv: list[str]) -> None:
-    """Peak memory of a few updates, each system in a process of its own."""
-    (options,) = parse_arguments([MemoryBenchmarkArguments], __doc__, argv)
-    from vanilla_transformer.scripts.peers import LEARNERS
-
-    peaks = {name: _in_fresh_process(peak_of_training, name, options) for name in LEARNERS}
-    print(f"\n{options.preset}, {options.vocab_size:,} pieces, {options.max_tokens:,} tokens a side, float32, CPU")
-    print(f"{'':<24}{'peak':>12}{'to MarianMT':>14}")
-    for name, peak in peaks.items():
-        print(f"{name:<24}{peak / 2**20:>8,.0f} MiB{peak / peaks['MarianMT']:>14.2f}")
-    print("weights, gradients, Adam's moments and activations; not what Python and its libraries take themselves")
-
-
-def peak_of_training(name: str, options: MemoryBenchmarkArguments) -> int:
-    """Bytes beyond what the process took before there was a model."""
+        return torch.cuda.max_memory_allocated(device)
+    status = Path("/proc/self/status")
+    if status.is_file():  # getrusage would count what the process had before it was this program: its parent's memory
+        (peak,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return int(peak) * 1024
     import resource
 
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+def conditions(options: MeasurementArguments, device: "torch.device") -> str:
+    """For titles: what figures of speed depend on besides the systems."""
     import torch
 
-    from vanilla_transformer.scripts.peers import LEARNERS, configuration
-
-    shape = (options.max_tokens // options.length, options.length)
-    ids = torch.randint(4, options.vocab_size, shape)
-    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    learner = LEARNERS[name](configuration(options.preset, options.vocab_size))
-    for _ in range(2):
-        learner({"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids})
-    return (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    compiled = ", compiled" if getattr(options, "compile", False) else ""
+    return f"{options.dtype}{compiled}, threads: {options.threads}, {where}"
 
 
-# --- decoding ---
+def not_on_gpu(device: "torch.device") -> list[str]:
+    """For notes: what readers must not take these figures for."""
+    return [] if device.type == "cuda" else ["Not measured on a GPU."]
+
+
+# --- showing ---
 
 
 @dataclass
-class DecodeBenchmarkArguments:
-    """What `benchmark decode` measures."""
+class Table:
+    """Figures of several systems.
 
-    input: list[str] = key([], "Text to translate, a sentence a line.")
-    model: str | None = key(None, "A trained model; all systems get its weights.")
-    preset: str | None = key(None, "Random weights of this size in its place, decoded to a fixed length.")
-    vocab_size: int = key(10000, "Pieces of a vocabulary learned from the text, for --preset.")
-    sentences: int = key(200, "How many lines of it.")
-    batch_size: int = key(32, "Sentences in a batch; the Translator makes its own.")
-    length: int = key(20, "Tokens of each translation, for --preset.")
-    num_beams: list[int] = key([4, 1], "Beams to measure with; 1 is greedy.")
-    rounds: int = key(3, "Rounds.")
-    threads: int = key(1, "Threads of torch and CTranslate2.")
+    Args:
+        title: What was measured, and under which conditions.
+        formats: The columns, and how their figures are written.
+        rows: The figures of each system; what it has none of is left out.
+        drawn: The columns that a picture shows.
+        reference: The system that others are compared with.
+        notes: What a reader must know besides.
+    """
 
-    def __post_init__(self):
-        if bool(self.model) == bool(self.preset):
-            raise ValueError("Give either --model or --preset: what shall decode?")
-        if not self.input:
-            raise ValueError("Give --input: text to translate.")
+    title: str
+    formats: dict[str, str]
+    rows: dict[str, dict[str, Any]]
+    drawn: list[str] = field(default_factory=list)
+    reference: str | None = None
+    notes: list[str] = field(default_factory=list)
 
-
-def benchmark_decode(argv: list[str]) -> None:
-    """Translation of the same sentences with the same weights: sentences a second and ratios."""
-    (options,) = parse_arguments([DecodeBenchmarkArguments], __doc__, argv)
-    import torch
-
-    from vanilla_transformer.scripts.peers import decoders
-
-    torch.set_num_threads(options.threads)
-    torch.manual_seed(0)
-    for beams in options.num_beams:
-        systems, number = decoders(options, beams)
-        seconds = {name: [] for name in systems}
-        for system in systems.values():
-            system()
-        for _ in range(options.rounds):
-            for name, system in systems.items():
-                start = time.perf_counter()
-                system()
-                seconds[name].append(time.perf_counter() - start)
-        what = options.model or f"{options.preset}, random weights, {options.length} tokens each"
-        print(f"\n{what}; beam {beams}, {number} sentences, threads: {options.threads}, CPU")
-        print(f"{'':<34}{'sentences/s':>12}{'to MarianMT':>14}{'spread':>14}")
-        for name, times in seconds.items():
-            print(f"{name:<34}{number / median(times):>12,.1f}{compared(seconds, name, 'MarianMT generate')}")
-    print("not measured on a GPU")
+    def __str__(self) -> str:
+        lines = [["", *self.formats]]
+        for name, row in self.rows.items():
+            written = (form.format(row[head]) if head in row else "-" for head, form in self.formats.items())
+            lines.append([name, *written])
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        aligned = [
+            "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])]).rstrip() for line in lines
+        ]
+        return "\n".join([self.title, *aligned, *self.notes])
 
 
-BENCHMARKS = {
-    "data": benchmark_data,
-    "train": benchmark_train,
-    "memory": benchmark_memory,
-    "decode": benchmark_decode,
-}
+def report(
+    options: OutputArguments, tables: Iterable[Table], draw: Callable[[list[Table], Path], None] | None = None
+) -> None:
+    """Prints tables as they are measured, and keeps them with their picture where that is asked for.
+
+    Args:
+        options: Where to keep them.
+        tables: The tables; each is measured when it is asked for.
+        draw: Draws them; by default bars.
+    """
+    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.run_directory import versions, write_json
+
+    place = nullcontext()
+    if options.output_dir:
+        _require_measurement(Path(options.output_dir))
+        place = whole_folder(options.output_dir, overwrite=options.overwrite)
+    with place as folder:  # refused before anything is measured
+        found = []
+        for table in tables:
+            print(f"\n{table}", flush=True)
+            found.append(table)
+        if folder is not None:
+            kept = [{name: part for name, part in asdict(table).items() if name != "formats"} for table in found]
+            about = {"command": sys.argv, "versions": versions("ctranslate2", "onnxruntime")}
+            write_json(folder / RESULTS, {**about, "tables": kept})
+            (draw or draw_bars)(found, folder / PICTURE)
+    if options.output_dir:
+        print(f"\nfigures and picture in {options.output_dir}")
+
+
+def draw_bars(tables: list[Table], picture: Path) -> None:
+    """A panel for each column that is to be drawn."""
+    from vanilla_transformer.training.plots import Bars, plot_bars
+
+    panels = []
+    for table in tables:
+        for head in table.drawn:
+            values = {name: row[head] for name, row in table.rows.items()}
+            spreads = {name: tuple(row["spread"]) for name, row in table.rows.items() if "spread" in row}
+            label = "times as fast as MarianMT" if spreads else head
+            panels.append(Bars(table.title, label, values, spreads, table.formats[head], table.reference))
+    plot_bars(panels, picture)
+
+
+def _require_measurement(folder: Path) -> None:
+    """Whatever --overwrite says, it means an older measurement: a model's folder is not replaced by one."""
+    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+    if foreign := sorted(found - {RESULTS, PICTURE}):
+        raise ValueError(f"{folder} holds {foreign[0]}, which no benchmark wrote: choose another --output_dir.")
 
 
 if __name__ == "__main__":

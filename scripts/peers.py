@@ -1,33 +1,37 @@
 """What is measured beside this model: the same network in other hands, with the same weights where it has them."""
 
+import logging
 import tempfile
-import time
+import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
 from torch import nn
-from transformers import AutoModelForSeq2SeqLM
+from transformers import GenerationMixin, PreTrainedModel
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.convert_marian import to_marian
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.convert_marian import config_to_marian, to_marian
 from vanilla_transformer.loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
 from vanilla_transformer.modeling_vanilla_transformer import shift_right
 from vanilla_transformer.positions import SinusoidalHalvesPositions
 
 
 Batch = dict[str, torch.Tensor]
+Loss = Callable[[Batch], torch.Tensor]
 SMOOTHING = 0.1
 
 
-def configuration(preset: str, vocab_size: int) -> VanillaTransformerConfig:
+def configuration(preset: str, vocab_size: int, **fields) -> VanillaTransformerConfig:
     """A preset that MarianMT can express as well."""
-    return VanillaTransformerConfig.from_preset(
-        preset, vocab_size=vocab_size, position_encoding="sinusoidal_halves", label_smoothing=SMOOTHING
-    )
+    common = {"position_encoding": "sinusoidal_halves", "label_smoothing": SMOOTHING}
+    return VanillaTransformerConfig.from_preset(preset, vocab_size=vocab_size, **{**common, **fields})
+
+
+# --- training ---
 
 
 @dataclass
@@ -37,42 +41,68 @@ class Learner:
     Args:
         model: The model.
         loss: The smoothed loss of a batch.
+        dtype: Type of the arithmetic; the weights stay in float32.
     """
 
     model: nn.Module
-    loss: Callable[[Batch], torch.Tensor]
+    loss: Loss
+    dtype: torch.dtype = torch.float32
 
     def __post_init__(self):
         self.model.train()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
-    def __call__(self, batch: Batch) -> float:
-        loss = self.loss(batch)
+    def __call__(self, batch: Batch) -> torch.Tensor:
+        # Nothing here waits for a GPU: whoever measures does.
+        with torch.autocast(batch["input_ids"].device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
+            loss = self.loss(batch)
         loss.backward()
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return loss.item()
+        return loss.detach()
 
 
-def our_learner(config: VanillaTransformerConfig) -> Learner:
+def make_learner(
+    name: str,
+    config: VanillaTransformerConfig,
+    *,
+    device: torch.device | str = "cpu",
+    dtype: str = "float32",
+    compile: bool = False,
+) -> Learner:
+    """The learner of that name among `MODELS`."""
+    model, loss = MODELS[name](config)
+    model.to(device)
+    if compile:
+        model.compile()
+    return Learner(model, loss, getattr(torch, dtype))
+
+
+def our_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
     model = VanillaTransformerForConditionalGeneration(config)
     criterion = LabelSmoothedCrossEntropy(SMOOTHING)
-    return Learner(model, lambda batch: model(**batch, criterion=criterion).loss)
+    return model, lambda batch: model(**batch, criterion=criterion).loss
 
 
-def marian_learner(config: VanillaTransformerConfig) -> Learner:
-    """MarianMT of the library in a plain loop, with torch's own smoothed loss."""
+def marian_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
+    """MarianMT of the library with torch's own smoothed loss, and without the cache that only decoding needs."""
     model = to_marian(VanillaTransformerForConditionalGeneration(config))
-    return Learner(model, lambda batch: _loss_of_logits(model(**_fed(batch, config)).logits, batch["labels"]))
+    return model, lambda batch: _loss_of_logits(model(**_fed(batch, config), use_cache=False).logits, batch["labels"])
 
 
-def torch_learner(config: VanillaTransformerConfig) -> Learner:
+def torch_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
     """`torch.nn.Transformer` between tied embeddings."""
     model = TorchTransformer(config)
-    return Learner(model, lambda batch: _loss_of_logits(model(**_fed(batch, config)), batch["labels"]))
+    return model, lambda batch: _loss_of_logits(model(**_fed(batch, config)), batch["labels"])
 
 
-LEARNERS = {"vanilla_transformer": our_learner, "MarianMT": marian_learner, "torch.nn.Transformer": torch_learner}
+MODELS = {"vanilla_transformer": our_model, "MarianMT": marian_model, "torch.nn.Transformer": torch_model}
+
+
+def random_batch(tokens: int, length: int, vocab_size: int, device: torch.device) -> Batch:
+    """A batch of at most so many random tokens a side in sentences of one length, without padding."""
+    ids = torch.randint(4, vocab_size, (max(tokens // length, 1), length), device=device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
 
 class TorchTransformer(nn.Module):
@@ -101,7 +131,7 @@ class TorchTransformer(nn.Module):
         states = self.transformer(
             self._embed(input_ids),
             self._embed(decoder_input_ids),
-            tgt_mask=nn.Transformer.generate_square_subsequent_mask(length),
+            tgt_mask=torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1),
             tgt_is_causal=True,
             src_key_padding_mask=hidden,
             memory_key_padding_mask=hidden,
@@ -127,71 +157,128 @@ def _loss_of_logits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(*flat, ignore_index=IGNORED_LABEL, label_smoothing=SMOOTHING)
 
 
-# --- decoding ---
+# --- ONNX Runtime ---
 
 
-def decoders(options, beams: int) -> tuple[dict[str, Callable[[], object]], int]:
-    """Functions that translate the same sentences with the same weights, and how many sentences that is."""
-    model, tokenizer, lines = _model_and_text(options)
-    marian = to_marian(model)
-    fixed = {"min_new_tokens": options.length, "max_new_tokens": options.length} if options.preset else {}
-    batches = [
-        tokenizer(lines[start : start + options.batch_size], padding=True, return_tensors="pt")
-        for start in range(0, len(lines), options.batch_size)
-    ]
-    decoding = {"num_beams": beams, **fixed}
-    if beams > 1:
-        decoding["length_penalty"] = 0.6
-    translator = Translator(model, tokenizer)
+class OnnxModel(PreTrainedModel, GenerationMixin):
+    """This model as graphs that ONNX Runtime runs on the CPU; the search and its cache are `generate`'s."""
 
-    def generate(system, **more):
-        for batch in batches:
-            room = {} if fixed else {"max_length": batch["input_ids"].shape[1] + 51}
-            system.generate(**batch, **decoding, **room, **more)
+    main_input_name = "input_ids"
+    device, dtype = torch.device("cpu"), torch.float32  # it has no parameter that could tell
 
-    systems = {
-        "MarianMT generate": lambda: generate(marian),
-        "this model, stock generate": lambda: generate(model),
-        "this model, beam_search": lambda: generate(model, custom_generate=beam_search),
-        "MarianMT, beam_search": lambda: generate(marian, custom_generate=beam_search),
-        "Translator": lambda: translator(lines, **decoding),
-    }
-    with suppress(ImportError):
-        systems |= _ctranslate2_decoders(model, tokenizer, lines, options, beams)
-    return systems, len(lines)
+    def __init__(self, model: VanillaTransformerForConditionalGeneration):
+        super().__init__(config_to_marian(model.config))  # a type for which `beam_search` has no short cut in torch
+        self.generation_config = model.generation_config
+        batch, source, target = (torch.export.Dim(name) for name in ("batch", "source", "target"))
+        of_texts, of_past, of_source = {0: batch, 1: source}, {0: batch, 2: target}, {0: batch, 2: source}
+        # Examples of all inputs, each a tensor of its own: one that came twice would be one input.
+        ids, mask, token = (torch.ones(3, length, dtype=torch.long) for length in (7, 7, 1))
+        states, past, keys = torch.zeros(3, 7, model.config.d_model), self.no_keys(3, 5), self.no_keys(3, 7)
+        self.encoder = OnnxEncoder(_session(model, _encode, (ids, mask), (of_texts, of_texts)))
+        self.source_keys = _session(model, _source_keys, (states,), (of_texts,))
+        shapes = ({0: batch}, of_texts, [of_past] * len(past), [of_source] * len(keys))
+        self.step = _session(model, _decode, (token, mask, past, keys), shapes)
+
+    def no_keys(self, rows: int, length: int = 0) -> list[torch.Tensor]:
+        """Zeros in place of keys and values [B, H, T, d] of each layer; by default of no token at all."""
+        heads, layers = self.config.decoder_attention_heads, self.config.decoder_layers
+        return [torch.zeros(rows, heads, length, self.config.d_model // heads) for _ in range(2 * layers)]
+
+    def get_encoder(self, *args, **kwargs) -> nn.Module:
+        return self.encoder
+
+    def forward(
+        self,
+        encoder_outputs: BaseModelOutput,
+        attention_mask: torch.Tensor,
+        decoder_input_ids: torch.Tensor,
+        past_key_values: EncoderDecoderCache,
+        **kwargs,
+    ) -> Seq2SeqLMOutput:
+        own, source = past_key_values.self_attention_cache, past_key_values.cross_attention_cache
+        if not source.get_seq_length():
+            _fill(source, _run(self.source_keys, encoder_outputs.last_hidden_state))
+        past = _tensors(own) or self.no_keys(len(decoder_input_ids))
+        logits, *new = _run(self.step, decoder_input_ids, attention_mask, *past, *_tensors(source))
+        _fill(own, new)
+        return Seq2SeqLMOutput(logits=logits, past_key_values=past_key_values)
 
 
-def _model_and_text(options):
-    """The model and its tokenizer, and sentences to translate."""
-    from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
-    from vanilla_transformer.training.files import lines_in_files
+class OnnxEncoder(nn.Module):
+    main_input_name = "input_ids"
 
-    lines = [line for line in lines_in_files(options.input) if line.strip()][: options.sentences]
-    if options.model:
-        model = AutoModelForSeq2SeqLM.from_pretrained(options.model).eval()
-        return model, load_tokenizers(options.model)[0], lines
-    tokenizer = train_tokenizer(
-        lines_in_files(options.input), vocab_size=options.vocab_size, min_frequency=1, show_progress=False
+    def __init__(self, session):
+        super().__init__()
+        self.session = session
+
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, **kwargs) -> BaseModelOutput:
+        return BaseModelOutput(last_hidden_state=_run(self.session, input_ids, attention_mask)[0])
+
+
+def _encode(model, input_ids, attention_mask):
+    return model.model.encoder(input_ids, attention_mask).last_hidden_state
+
+
+def _source_keys(model, states):
+    """Keys and values of the source in each layer of the decoder, which are the same at each step."""
+    cache = DynamicCache()
+    for place, layer in enumerate(model.model.decoder.layers):
+        cache.update(*layer.encoder_attn._keys_and_values(states, states, None), place)
+    return tuple(_tensors(cache))
+
+
+def _decode(model, token, attention_mask, before, source):
+    """Logits of one token more, and its keys and values in each layer."""
+    cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
+    _fill(cache.self_attention_cache, before)
+    _fill(cache.cross_attention_cache, source)
+    cache.is_updated = dict.fromkeys(range(len(model.model.decoder.layers)), True)
+    states = attention_mask[..., None].expand(-1, -1, model.config.d_model).to(model.dtype)  # only its shape is read
+    output = model.model.decoder(
+        token, encoder_hidden_states=states, encoder_attention_mask=attention_mask, past_key_values=cache
     )
-    config = configuration(options.preset, options.vocab_size)
-    return VanillaTransformerForConditionalGeneration(config).eval(), tokenizer, lines
+    return model.lm_head(output.last_hidden_state), *(each[:, :, -1:] for each in _tensors(cache.self_attention_cache))
 
 
-def _ctranslate2_decoders(model, tokenizer, lines: list[str], options, beams: int) -> dict[str, Callable[[], object]]:
-    from vanilla_transformer.export_ctranslate2 import export, require_ctranslate2, translate
+class _Graph(nn.Module):
+    """A function of a model, in the form that can be exported."""
 
-    engine = require_ctranslate2()
-    pieces = [tokenizer(line).tokens() for line in lines]
-    length = {"max_new_tokens": options.length, "min_decoding_length": options.length} if options.preset else {}
-    found = {}
-    for quantization in ("float32", "int8"):
-        with tempfile.TemporaryDirectory() as folder:
-            export(model, tokenizer, folder, quantization=quantization)
-            loaded = engine.Translator(folder, intra_threads=options.threads)
-        found[f"CTranslate2 {quantization}"] = lambda loaded=loaded: translate(
-            loaded, pieces, num_beams=beams, max_batch_size=options.batch_size, **length
-        )
-    return found
+    def __init__(self, model: nn.Module, function: Callable):
+        super().__init__()
+        self.model, self.function = model, function
+
+    def forward(self, *inputs):
+        return self.function(self.model, *inputs)
+
+
+def _session(model: nn.Module, function: Callable, inputs: tuple, shapes: tuple):
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it warns of what is none of ours, as below
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = f"{folder}/graph.onnx"
+        graph = _Graph(model, function).eval()
+        torch.onnx.export(graph, inputs, file, dynamo=True, dynamic_shapes=(shapes,), verbose=False)
+        return onnxruntime.InferenceSession(file, options)
+
+
+def _run(session, *tensors: torch.Tensor) -> list[torch.Tensor]:
+    names = (each.name for each in session.get_inputs())
+    fed = {name: tensor.numpy() for name, tensor in zip(names, tensors, strict=True)}
+    return [torch.from_numpy(array) for array in session.run(None, fed)]
+
+
+def _tensors(cache: DynamicCache) -> list[torch.Tensor]:
+    """Keys and values by turns, layer by layer."""
+    return [tensor for layer in cache.layers if layer.is_initialized for tensor in (layer.keys, layer.values)]
+
+
+def _fill(cache: DynamicCache, tensors: list[torch.Tensor]) -> None:
+    for place, pair in enumerate(zip(tensors[::2], tensors[1::2], strict=True)):
+        cache.update(*pair, place)
 
 
 # --- how fast the machine is ---
@@ -211,12 +298,14 @@ def products_of(config: VanillaTransformerConfig, batch: Batch) -> float:
     return 3 * 2 * (config.encoder_layers * encoder + config.decoder_layers * decoder + output)
 
 
-def peak_of_products(seconds: float = 0.3) -> float:
-    """Floating-point operations a second in one large matrix product, here and now."""
-    left, right = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    left @ right
-    count, start = 0, time.perf_counter()
-    while time.perf_counter() - start < seconds:
-        left @ right
-        count += 1
-    return count * 2 * 1024**3 / (time.perf_counter() - start)
+class LargeProducts:
+    """Matrix products large enough to show the peak of a machine, a fraction of a second of them a call."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype):
+        width, self.number = (8192, 20) if device.type == "cuda" else (1024, 10)
+        self.left, self.right = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
+        self.operations = self.number * 2 * width**3
+
+    def __call__(self) -> None:
+        for _ in range(self.number):
+            self.left @ self.right

@@ -8,6 +8,7 @@ import importlib.util
 import json
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,6 +135,101 @@ def plot_bleu_by_length(buckets: list, picture: Path) -> None:
     axis.set_ylabel("sacreBLEU")
     axis.grid(alpha=0.3, axis="y")
     axis.set_axisbelow(True)
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+# --- benchmarks ---
+
+
+@dataclass(frozen=True)
+class Bars:
+    """One panel of horizontal bars.
+
+    Args:
+        title: What was measured.
+        label: What the values are.
+        values: By name, the first on top.
+        spreads: The least and the greatest beside a value, for names that have them.
+        form: How a value is written at its bar.
+        reference: What the others are compared with, in grey.
+    """
+
+    title: str
+    label: str
+    values: dict[str, float]
+    spreads: dict[str, tuple[float, float]]
+    form: str = "{:.2f}"
+    reference: str | None = None
+
+
+def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
+    """Panels one below the other, with whiskers for the spreads."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    heights = [1.3 + 0.32 * len(panel.values) for panel in panels]
+    options = {"figsize": (9, sum(heights)), "height_ratios": heights, "squeeze": False, "layout": "constrained"}
+    figure, axes = pyplot.subplots(len(panels), 1, **options)
+    for axis, panel in zip(axes[:, 0], panels, strict=True):
+        for row, (name, value) in enumerate(panel.values.items()):
+            least, greatest = panel.spreads.get(name, (value, value))
+            whisker = [[value - least], [greatest - value]] if least < greatest else None
+            color = "0.7" if name == panel.reference else "C0"
+            axis.barh(row, value, xerr=whisker, capsize=3, color=color, ecolor="0.2")
+            axis.annotate(panel.form.format(value), (greatest, row), (6, 0), textcoords="offset points", va="center")
+        axis.set_yticks(range(len(panel.values)), list(panel.values))
+        axis.invert_yaxis()
+        axis.margins(x=0.15)  # room for the figures
+        axis.set_title(textwrap.fill(panel.title, 100), fontsize=9, loc="left", parse_math=False)
+        axis.set_xlabel(panel.label, fontsize=9)
+        axis.grid(alpha=0.3, axis="x")
+        axis.set_axisbelow(True)
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class Lines:
+    """One panel of curves over the same places.
+
+    Args:
+        label: What the places are.
+        value_label: What the values are.
+        places: Where the values were measured.
+        curves: The values of each curve.
+        spreads: The least and the greatest beside each value.
+    """
+
+    label: str
+    value_label: str
+    places: Sequence[int]
+    curves: dict[str, Sequence[float]]
+    spreads: dict[str, Sequence[tuple[float, float]]]
+
+
+def plot_lines(panels: Sequence[Lines], picture: Path, title: str = "") -> None:
+    """Panels side by side, spreads as bands. Both axes double from line to line of the grid: what grows in proportion
+    goes from corner to corner of its cells."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    size = (4.2 * len(panels), 4)
+    figure, axes = pyplot.subplots(1, len(panels), sharey=True, figsize=size, squeeze=False, layout="constrained")
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for name, values in panel.curves.items():
+            (line,) = axis.plot(panel.places, values, marker="o", markersize=4, label=name)
+            axis.fill_between(panel.places, *zip(*panel.spreads[name], strict=True), alpha=0.2, color=line.get_color())
+        axis.set_xscale("log", base=2)
+        axis.set_xticks(panel.places, [f"{place:,}" for place in panel.places])
+        axis.set_yscale("log", base=2)
+        axis.yaxis.set_major_formatter("{x:,.0f}")
+        axis.minorticks_off()
+        axis.set_xlabel(panel.label)
+        axis.grid(alpha=0.3)
+    axes[0, 0].set_ylabel(panels[0].value_label)
+    axes[0, 0].legend()
+    figure.suptitle(title, fontsize=10)
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
 

@@ -136,7 +136,7 @@ class Translator:
             options: Those of the class, and those of `from_pretrained` such as `dtype` and `revision`.
         """
         own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
-        device, in_ctranslate2 = _device(device), _is_ctranslate2(backend)
+        device, in_ctranslate2 = find_device(device), _is_ctranslate2(backend)
         if in_ctranslate2 and "dtype" in options:
             raise ValueError(f"dtype={options['dtype']!r}: where CTranslate2 decodes it is called quantization.")
         try:
@@ -426,7 +426,7 @@ def _require_text(number: int, text: str) -> None:
         ) from error
 
 
-def _device(name: str | None) -> torch.device:
+def find_device(name: str | None) -> torch.device:
     """The device by name, or a GPU if there is one."""
     try:
         device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))

@@ -1,0 +1,126 @@
+"""Measure training on identical batches, beside MarianMT and torch.nn.Transformer of the same size.
+
+    vanilla-benchmark train --train_files data/train --preset tiny
+    vanilla-benchmark train --train_files data/train --preset base --order random --output_dir runs/benchmark
+    vanilla-benchmark train --train_files data/train --preset base --device cuda --dtype bfloat16 --compile
+
+An update is forward, loss, backward and Adam. Tokens are those of both sides, padding not counted. The share of the
+peak is that of the matrix products which real tokens can't do without in the speed of large matrix products, measured
+in the same rounds.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from statistics import median
+from typing import Literal
+
+from vanilla_transformer.scripts.benchmark import (
+    RATIO,
+    MeasurementArguments,
+    Table,
+    begin,
+    compared,
+    conditions,
+    not_on_gpu,
+    report,
+    seconds_of,
+    take_turns,
+)
+from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+
+
+@dataclass
+class TrainBenchmarkArguments(MeasurementArguments):
+    """What is measured."""
+
+    preset: str = key("tiny", "Size of the models.")
+    vocab_size: int = key(10000, "Pieces of the joint BPE learned from the corpus.")
+    max_tokens: int = key(4096, "Tokens a side and batch, padding included.")
+    order: Literal["bucketed", "random"] = key("bucketed", "Batches of similar lengths, or of pairs as they come.")
+    batches: int = key(4, "Updates of each system in a round.")
+    compile: bool = key(False, "Compile the models (torch.compile).")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        corpus, options = parse_arguments([CorpusArguments, TrainBenchmarkArguments], __doc__, argv)
+        report(options, measure(corpus, options))
+
+
+def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterator[Table]:
+    import torch
+
+    from vanilla_transformer.scripts.peers import MODELS, LargeProducts, configuration, make_learner, products_of
+
+    device = begin(options)
+    batches = training_batches(corpus, options)
+    config = configuration(options.preset, options.vocab_size)
+    learners = {
+        name: make_learner(name, config, device=device, dtype=options.dtype, compile=options.compile)
+        for name in MODELS
+    }
+    work = {
+        name: partial(train_on, learner, [batch.to(device) for batch in batches]) for name, learner in learners.items()
+    }
+    work["the peak"] = peak = LargeProducts(device, getattr(torch, options.dtype))
+    take_turns(work, rounds=1)  # to warm up: memory, and with --compile the compiler
+    turns = {name: partial(seconds_of, each, device) for name, each in work.items()}
+    seconds = take_turns(turns, options.rounds)
+
+    operations_a_second = peak.operations / median(seconds.pop("the peak"))
+    tokens, products = sum(map(real_tokens, batches)), sum(products_of(config, batch) for batch in batches)
+    rows = compared(seconds, "MarianMT")
+    for name, times in seconds.items():
+        rows[name]["tokens/s"] = tokens / median(times)
+        rows[name]["of the peak"] = products / median(times) / operations_a_second
+    yield Table(
+        f"training, {options.preset}, {options.order} batches of {options.max_tokens:,} tokens; "
+        + conditions(options, device),
+        {"tokens/s": "{:,.0f}", **RATIO, "of the peak": "{:.0%}"},
+        rows,
+        drawn=["to MarianMT"],
+        reference="MarianMT",
+        notes=[
+            f"The peak of matrix products is {operations_a_second / 1e9:,.1f} GFLOP/s. Tokens are those of both "
+            "sides, padding not counted.",
+            *not_on_gpu(device),
+        ],
+    )
+
+
+def training_batches(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> list:
+    """The first batches of the corpus in the asked order, padded."""
+    import numpy as np
+    from transformers import DataCollatorForSeq2Seq
+
+    from vanilla_transformer.scripts.benchmark_data import learn_and_tokenise, longest_fitting
+    from vanilla_transformer.training.batching import Limits, TokenBatchSampler, column_lengths, cut
+
+    tokenizer, tokens = learn_and_tokenise(corpus, options.vocab_size)
+    source, target = column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels")
+    longest_fitting(options.max_tokens, source, target)
+    if options.order == "bucketed":
+        chosen = list(TokenBatchSampler(source, target, max_tokens=options.max_tokens))
+    else:
+        order = np.random.default_rng(0).permutation(len(source))
+        sizes = cut(source[order], target[order], Limits(options.max_tokens, options.max_tokens))
+        chosen = [part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])]
+    collator = DataCollatorForSeq2Seq(tokenizer)
+    return [collator([tokens[index] for index in indices]) for indices in chosen[: options.batches]]
+
+
+def real_tokens(batch) -> int:
+    """Tokens of both sides, padding not counted."""
+    from vanilla_transformer.loss import IGNORED_LABEL
+
+    return int(batch["attention_mask"].sum() + (batch["labels"] != IGNORED_LABEL).sum())
+
+
+def train_on(learner, batches: list) -> None:
+    for batch in batches:
+        learner(batch)
+
+
+if __name__ == "__main__":
+    main()

@@ -95,6 +95,11 @@ def evaluate_bleu(
 
     if options.comet:
         require_comet()  # before hours of translation
+    if not (options.model or options.baseline_model) and (decoding, loading) != (
+        DecodingArguments(),
+        LoadingArguments(),
+    ):
+        raise ValueError("Options of decoding and loading do nothing to translations from files: leave them out.")
     require_evaluation(Path(options.output_dir))
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])

@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -337,115 +338,10 @@ def attention_page(kinds: Sequence[AttentionMaps], title: str) -> str:
     # No token can end the script element it is in: JSON has another way to write "<".
     embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
     parts = {"@title@": html.escape(title), "@data@": embedded}
-    return re.sub("|".join(parts), lambda place: parts[place[0]], PAGE)
+    page = files("vanilla_transformer.training").joinpath("attention_page.html").read_text(encoding="utf-8")
+    return re.sub("|".join(parts), lambda place: parts[place[0]], page)
 
 
 def _shortest_numbers(weights: torch.Tensor) -> list:
     """Nested lists of the shortest decimals that are these numbers in float32: 0.1, not 0.10000000149011612."""
     return weights.float().numpy().astype(str).astype(float).tolist()
-
-
-PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>@title@</title>
-<style>
-  body { font: 15px/1.4 system-ui, sans-serif; margin: 1.5rem; color: #222; background: #fff; }
-  h1 { font-size: 1.2rem; }
-  label { margin-right: 1.2rem; }
-  #weight { min-height: 1.4em; margin: 0.8rem 0; font-variant-numeric: tabular-nums; }
-  table { border-collapse: collapse; }
-  th { font-weight: normal; font-size: 13px; white-space: pre; }
-  tbody th { text-align: right; padding-right: 6px; }
-  thead th { vertical-align: bottom; height: 6rem; }
-  thead span { writing-mode: vertical-rl; transform: rotate(180deg); }
-  td { width: 22px; min-width: 22px; height: 22px; padding: 0; border: 1px solid #eee; }
-  td:hover { outline: 2px solid #d33; }
-  th.on { font-weight: bold; color: #d33; }
-</style>
-</head>
-<body>
-<h1>@title@</h1>
-<p>
-  <label>kind <select id="kind"></select></label>
-  <label>layer <select id="layer"></select></label>
-  <label>head <select id="head"></select></label>
-</p>
-<p id="axes"></p>
-<p id="weight" aria-live="polite"></p>
-<table id="map"></table>
-<script type="application/json" id="data">@data@</script>
-<script>
-"use strict";
-const kinds = JSON.parse(document.getElementById("data").textContent);
-const [kind, layer, head, axes, weight, map] =
-  ["kind", "layer", "head", "axes", "weight", "map"].map(id => document.getElementById(id));
-
-function make(name, text, parent) {
-  const element = document.createElement(name);
-  element.textContent = text;
-  parent.appendChild(element);
-  return element;
-}
-
-function offer(select, names) {  // the choice stays where it was if it is still there
-  const before = select.value;
-  select.replaceChildren();
-  names.forEach((name, place) => { make("option", name, select).value = String(place); });
-  select.value = Number(before) < names.length ? before || "0" : "0";
-}
-
-function numbered(count) {
-  return Array.from({ length: count }, (_, place) => String(place + 1));
-}
-
-function mean(heads) {
-  return heads[0].map((row, r) => row.map((_, c) => heads.reduce((sum, each) => sum + each[r][c], 0) / heads.length));
-}
-
-function chosen() {
-  const heads = kinds[kind.value].weights[layer.value];
-  return heads[head.value] || mean(heads);  // the choice after the last head
-}
-
-function draw() {
-  const { rows, columns, rows_are, columns_are } = kinds[kind.value];
-  const weights = chosen();
-  axes.textContent = `Rows: ${rows_are}. Columns: ${columns_are}. Each row sums to 1.`;
-  weight.textContent = "";
-  map.replaceChildren();
-  const top = make("tr", "", make("thead", "", map));
-  make("th", "", top);
-  const tops = columns.map(token => { const th = make("th", "", top); make("span", token, th); return th; });
-  const body = make("tbody", "", map);
-  rows.forEach((token, r) => {
-    const line = make("tr", "", body);
-    const side = make("th", token, line);
-    columns.forEach((column, c) => {
-      const cell = make("td", "", line);
-      cell.style.backgroundColor = `rgba(31, 84, 160, ${Math.sqrt(weights[r][c])})`;
-      cell.onmouseenter = () => {
-        weight.textContent = `${token} → ${column}: ${weights[r][c].toFixed(4)}`;
-        side.className = tops[c].className = "on";
-      };
-      cell.onmouseleave = () => { side.className = tops[c].className = ""; };
-    });
-  });
-}
-
-function offerHeads() {
-  offer(layer, numbered(kinds[kind.value].weights.length));
-  offer(head, [...numbered(kinds[kind.value].weights[0].length), "mean of all"]);
-  draw();
-}
-
-offer(kind, kinds.map(each => each.kind));
-kind.onchange = offerHeads;
-layer.onchange = head.onchange = draw;
-offerHeads();
-</script>
-</body>
-</html>
-"""

@@ -215,11 +215,20 @@ class Translator:
         total, prefixes = (len(each) if hasattr(each, "__len__") else None for each in (texts, prefix))
         if not same_for_all and None not in (total, prefixes) and total != prefixes:
             raise ValueError(f"There are {total} texts but {prefixes} prefixes: give one (or None) for each text.")
-        numbered = enumerate(zip(texts, repeat(prefix) if same_for_all else prefix, strict=not same_for_all), start=1)
-        with logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress) as bar:
+        prefixed = zip(texts, repeat(prefix) if same_for_all else prefix, strict=not same_for_all)
+        bar = logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress)
+        # Only the work itself waits for the first result to be asked for: mistakes are told at once.
+        return self._translations(prefixed, options, nothing, attention, bar)
+
+    def _translations(
+        self, prefixed: Iterable[tuple[str, str | None]], options: dict, nothing: Hypothesis, attention: bool, bar
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts with their prefixes, a window at a time."""
+        numbered = enumerate(prefixed, start=1)
+        with bar:
             while window := list(islice(numbered, self.window)):
                 sources = [self._source(number, text, prefix) for number, (text, prefix) in window]
-                results: list[list[Hypothesis]] = [[nothing] * n_best for _ in sources]
+                results: list[list[Hypothesis]] = [[nothing] * options["num_return_sequences"] for _ in sources]
                 for batch in self._batches(sources):
                     found = self._translate_batch([sources[place] for place in batch], options, attention)
                     for place, hypotheses in zip(batch, found, strict=True):
@@ -228,12 +237,15 @@ class Translator:
                 bar.update(sum(source is None for source in sources))
                 yield from results
 
-    @torch.no_grad()
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
         """How likely the model finds the target of each (source, target) as its translation, in the order given."""
         self._require_torch("score()")
+        return self._scores(pairs, logging.tqdm(desc="scoring", unit=" pairs", disable=not progress))
+
+    def _scores(self, pairs: Iterable[tuple[str, str]], bar) -> Iterator[Score]:
+        """Scores pairs, a window at a time."""
         numbered = enumerate(pairs, start=1)
-        with logging.tqdm(desc="scoring", unit=" pairs", disable=not progress) as bar:
+        with bar:
             while window := list(islice(numbered, self.window)):
                 encoded = [self._pair(number, source, target) for number, (source, target) in window]
                 results: dict[int, Score] = {}
@@ -357,6 +369,7 @@ class Translator:
             )
         return found
 
+    @torch.no_grad()
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[Score]:
         targets = self._pad([target for _, target in pairs])
         labels = targets["input_ids"]

@@ -79,6 +79,12 @@ def test_a_line_break_in_a_translation_takes_no_line(run, model_folder, monkeypa
 # --- translations that are there ---
 
 
+@pytest.mark.parametrize("option", [("--num_beams", "5"), ("--backend", "ctranslate2")])
+def test_options_that_would_do_nothing_are_refused(run, tmp_path, option):
+    with pytest.raises(SystemExit, match="do nothing to translations from files"):
+        run("--hypotheses", str(tmp_path / "out.de"), *option)
+
+
 def test_figures_are_those_of_sacrebleu_s_command(run, tmp_path, capsys):
     results, folder = run("--hypotheses", str(tmp_path / "out.de"))
     command = [sys.executable, "-m", "sacrebleu", "test.de", "-i", "out.de", "-w", "12", "-m", "bleu", "chrf", "ter"]

@@ -322,6 +322,11 @@ def test_mistakes_get_a_sentence(tokenizer, texts, options, message):
         Translator(vanilla(), tokenizer)(texts, **options)
 
 
+def test_mistakes_are_told_before_anything_is_asked_for(tokenizer):
+    with pytest.raises(ValueError, match="n_best=0 must be at least 1"):
+        Translator(vanilla(), tokenizer).translate(["a"], n_best=0)
+
+
 def test_learned_positions_leave_room_for_what_is_given(tokenizer):
     model = vanilla(position_encoding="learned", max_position_embeddings=20)
     translator = Translator(model, tokenizer)

@@ -8,7 +8,9 @@ MarianMT of the same size on `DataCollatorForSeq2Seq` and batches of a fixed num
 the same pairs once, in the same pieces, with a smoothing of 0.1, gradients clipped at a norm of 1, and a log.
 
 A batch is padded to its longest pair, so the one which the longest pair of all falls into decides what memory a fixed
-number of pairs needs. That number is therefore max_tokens divided by the length of the longest pair.
+number of pairs needs. That number is therefore max_tokens divided by the length of the longest pair. MarianMT still
+takes more memory for as many tokens, since it holds all logits: --batch_size sets the number at which both take the
+same.
 
 The time is that of making the trainer and of `trainer.train()`, batches, logging, optimiser and clipping included.
 Reading and tokenising come before, once for both, and are shown. Each round runs in a process of its own, which gives
@@ -65,12 +67,15 @@ class EndToEndBenchmarkArguments(MeasurementArguments):
     vocab_size: int = key(10000, "Pieces of the joint BPE learned from the corpus.")
     max_tokens: int = key(4096, "Tokens a side and batch, padding included.")
     pairs: int = key(4000, "Pairs of the corpus, drawn at random, to train on once; 0 for all of them.")
+    batch_size: int = key(0, "Pairs in a batch of the stock trainer; 0 for max_tokens by the longest pair.")
     logging_steps: int = key(10, "Updates between two lines of the log.")
     compile: bool = key(False, "Compile the models (torch.compile).")
     rounds: int = key(3, "Rounds.")
 
     def __post_init__(self):
         super().__post_init__()
+        if self.batch_size < 0:
+            raise ValueError(f"--batch_size {self.batch_size} must be at least 1, or 0 to have it found.")
         if ":" in (self.device or ""):
             number = self.device.partition(":")[2]
             raise ValueError(
@@ -123,8 +128,9 @@ def measure(corpus: CorpusArguments, options: EndToEndBenchmarkArguments) -> Ite
         drawn=["to MarianMT"],
         reference=THEIRS,
         notes=[
-            f"Ours: batches of at most {options.max_tokens:,} tokens a side. MarianMT: {prepared.batch_size} pairs, "
-            f"as many as keep that limit when padded to the longest of all, which has {prepared.longest} tokens.",
+            f"Ours: batches of at most {options.max_tokens:,} tokens a side. MarianMT: {prepared.batch_size} pairs; "
+            f"{options.max_tokens // prepared.longest} padded to the longest of all, {prepared.longest} tokens, reach "
+            "that limit.",
             f"{prepared.tokens:,} tokens of both sides, padding not counted, in the time from making the trainer to "
             "its last update: batches, logging, optimiser and clipping included.",
             f"Reading, learning the vocabulary and tokenising took {preparation:.1f} s before, once for both.",
@@ -147,7 +153,7 @@ def prepare(corpus: CorpusArguments, options: EndToEndBenchmarkArguments, folder
     tokenizer.save_pretrained(Path(folder) / TOKENIZER)
     tokens.save_to_disk(Path(folder) / PAIRS)
     # Padded to the longest pair there is, a batch of so many has at most max_tokens a side.
-    batch_size = options.max_tokens // longest
+    batch_size = options.batch_size or options.max_tokens // longest
     return Prepared(folder, len(tokens), int(source.sum() + target.sum()), batch_size, longest)
 
 

@@ -325,7 +325,7 @@ def test_both_trainers_see_every_pair_once(text, tmp_path, capsys, in_this_proce
     assert found[benchmark_end_to_end.THEIRS][1:4] == ["1.00", "1.00-1.00", str(math.ceil(80 / (100 // longest)))]
     assert f"{sum(source) + sum(target):,} tokens of both sides" in printed
     assert f"MarianMT: {100 // longest} pairs" in printed
-    assert f"the longest of all, which has {longest} tokens" in printed
+    assert f"padded to the longest of all, {longest} tokens, reach" in printed
     with pytest.raises(SystemExit, match=f"--max_tokens 5: the longest pair has {longest} tokens"):
         benchmark.main(["end_to_end", "--train_files", text, "--vocab_size", "270", "--max_tokens", "5"])
 

@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test test-slow lint format clean
+.PHONY: help install demo translate test test-slow lint format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -26,6 +26,12 @@ $(INSTALLED): pyproject.toml constraints.txt
 
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (five minutes)
 	$(BIN)/vanilla-demo
+
+SENTENCE := A man in a blue shirt is standing on a ladder and cleaning a window.
+
+translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
+	@text="$$([ -t 0 ] || cat)"; if [ -z "$$text" ]; then text="$(SENTENCE)"; echo "$$text"; fi; \
+	printf '%s\n' "$$text" | HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model model_cards/multi30k-en-de-tiny
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto $(ARGS)

@@ -25,7 +25,7 @@ from transformers.utils import cached_file, logging
 
 from .beam_search import PENALTIES
 from .convert_marian import from_marian, load
-from .export_ctranslate2 import export, require_ctranslate2
+from .export_ctranslate2 import export, require_ctranslate2, require_quantization
 
 
 logger = logging.get_logger(__name__)
@@ -78,11 +78,12 @@ class CTranslate2Model:
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
         quantization: str = "float32",
+        device: torch.device | str | None = None,
     ) -> "CTranslate2Model":
-        """A model from memory, which is converted for this once."""
+        """A model from memory, which is converted for this once and runs where it is, unless told otherwise."""
         with tempfile.TemporaryDirectory() as folder:
             export(_expressed(model), tokenizer, folder, target_tokenizer=target_tokenizer, quantization=quantization)
-            return cls(folder, model.config, model.generation_config, model.device)
+            return cls(folder, model.config, model.generation_config, device or model.device)
 
     @classmethod
     def from_pretrained(
@@ -106,8 +107,12 @@ class CTranslate2Model:
             options: Those of `from_pretrained` that say where a model of the Hub is.
         """
         require_ctranslate2()
+        require_quantization(quantization)
         config = AutoConfig.from_pretrained(name_or_path, **options)
-        generation_config = GenerationConfig.from_pretrained(name_or_path, **options)
+        try:
+            generation_config = GenerationConfig.from_pretrained(name_or_path, **options)
+        except OSError:  # older models have none
+            generation_config = GenerationConfig.from_model_config(config)
         home = Path(cached_file(name_or_path, "config.json", **options)).parent
         kept = home / KEPT_IN / quantization
         if _is_made_from(kept, home):
@@ -119,7 +124,7 @@ class CTranslate2Model:
                 (folder / MADE_FROM).write_text(json.dumps(_files_of(home), indent=2), encoding="utf-8")
         except OSError as error:
             logger.warning(f"{kept} can't be written ({error}): the model is converted at each start.")
-            return cls.convert(model, tokenizer, target_tokenizer, quantization=quantization)
+            return cls.convert(model, tokenizer, target_tokenizer, quantization=quantization, device=device)
         return cls(kept, config, generation_config, device)
 
     def eval(self) -> "CTranslate2Model":

@@ -73,10 +73,7 @@ def export(
         max_positions: The longest source or translation that sinusoids are written for; as many as
             `max_position_embeddings` by default. Learned positions are written as they are.
     """
-    if quantization not in get_args(Quantization):
-        raise ValueError(
-            f"quantization={quantization!r} is unknown: choose one of {', '.join(get_args(Quantization))}."
-        )
+    require_quantization(quantization)
     config = model.config
     source = vocabulary(tokenizer, config.vocab_size)
     target = vocabulary(target_tokenizer or tokenizer, config.output_vocab_size, as_target=True)
@@ -164,6 +161,13 @@ def specification(model: VanillaTransformerForConditionalGeneration, max_positio
         bias = torch.zeros(config.output_vocab_size) if model.lm_head.bias is None else spec.decoder.projection.bias
         spec.decoder.projection.bias = bias.index_fill(0, torch.tensor(forbidden), NEVER)
     return spec
+
+
+def require_quantization(quantization: str) -> None:
+    if quantization not in get_args(Quantization):
+        raise ValueError(
+            f"quantization={quantization!r} is unknown: choose one of {', '.join(get_args(Quantization))}."
+        )
 
 
 def require_ctranslate2():

@@ -145,6 +145,12 @@ def test_a_conversion_that_fails_leaves_the_older_one(saved, monkeypatch):
     assert sorted((saved / KEPT_IN).rglob("*")) == before
 
 
+def test_a_model_without_settings_for_decoding(saved):
+    expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
+    (saved / "generation_config.json").unlink()
+    assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
 def test_what_it_was_made_from_is_written_down(saved):
     Translator.from_pretrained(saved, backend="ctranslate2")
     made_from = json.loads((saved / KEPT_IN / "float32" / MADE_FROM).read_text(encoding="utf-8"))
@@ -188,6 +194,9 @@ def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
         Translator(model_of(), tokenizer, backend="marian")
     with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):
         Translator(model_of(), tokenizer, backend="ctranslate2", quantization="int4")
+    with pytest.raises(ValueError, match=r"quantization='../x' is unknown"):
+        Translator.from_pretrained(saved, backend="ctranslate2", quantization="../x")
+    assert not (saved / KEPT_IN).exists()
     with pytest.raises(ValueError, match=r"dtype='float16': where CTranslate2 decodes it is called quantization"):
         Translator.from_pretrained(saved, backend="ctranslate2", dtype="float16")
 

@@ -27,11 +27,13 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (five minutes)
 	$(BIN)/vanilla-demo
 
-SENTENCE := A man in a blue shirt is standing on a ladder and cleaning a window.
+TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model model_cards/multi30k-en-de-tiny
 
 translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
-	@text="$$([ -t 0 ] || cat)"; if [ -z "$$text" ]; then text="$(SENTENCE)"; echo "$$text"; fi; \
-	printf '%s\n' "$$text" | HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model model_cards/multi30k-en-de-tiny
+	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \
+		line='A man in a blue shirt is standing on a ladder and cleaning a window.'; \
+		echo "$$line"; echo "$$line" | $(TRANSLATE); \
+	else { printf '%s\n' "$$line"; cat; } | $(TRANSLATE); fi
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto $(ARGS)

@@ -225,12 +225,12 @@ def report(
         tables: The tables; each is measured when it is asked for.
         draw: Draws them; by default bars.
     """
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.output import require_only, whole_folder
     from vanilla_transformer.training.run_directory import versions, write_json
 
     place = nullcontext()
     if options.output_dir:
-        _require_measurement(Path(options.output_dir))
+        require_only(options.output_dir, (RESULTS, PICTURE), "benchmark")
         place = whole_folder(options.output_dir, overwrite=options.overwrite)
     with place as folder:  # refused before anything is measured
         found = []
@@ -243,7 +243,7 @@ def report(
             write_json(folder / RESULTS, {**about, "tables": kept})
             (draw or draw_bars)(found, folder / PICTURE)
     if options.output_dir:
-        print(f"\nfigures and picture in {options.output_dir}")
+        print(f"\neverything in {options.output_dir}")
 
 
 def draw_bars(tables: list[Table], picture: Path) -> None:
@@ -253,18 +253,11 @@ def draw_bars(tables: list[Table], picture: Path) -> None:
     panels = []
     for table in tables:
         for head in table.drawn:
-            values = {name: row[head] for name, row in table.rows.items()}
+            values = {name: row[head] for name, row in table.rows.items() if head in row}
             spreads = {name: tuple(row["spread"]) for name, row in table.rows.items() if "spread" in row}
             label = "times as fast as MarianMT" if spreads else head
             panels.append(Bars(table.title, label, values, spreads, table.formats[head], table.reference))
     plot_bars(panels, picture)
-
-
-def _require_measurement(folder: Path) -> None:
-    """Whatever --overwrite says, it means an older measurement: a model's folder is not replaced by one."""
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if foreign := sorted(found - {RESULTS, PICTURE}):
-        raise ValueError(f"{folder} holds {foreign[0]}, which no benchmark wrote: choose another --output_dir.")
 
 
 if __name__ == "__main__":

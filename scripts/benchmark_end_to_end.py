@@ -74,8 +74,9 @@ class EndToEndBenchmarkArguments(MeasurementArguments):
 
     def __post_init__(self):
         super().__post_init__()
-        if self.batch_size < 0:
-            raise ValueError(f"--batch_size {self.batch_size} must be at least 1, or 0 to have it found.")
+        for name in ("pairs", "batch_size"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"--{name} {getattr(self, name)} must not be negative.")
         if ":" in (self.device or ""):
             number = self.device.partition(":")[2]
             raise ValueError(

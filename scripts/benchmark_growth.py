@@ -51,11 +51,14 @@ class GrowthBenchmarkArguments(MeasurementArguments):
         for name in ("max_tokens", "lengths", "layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)}: give numbers of 1 or more.")
-        longest, fewest = max(self.at_length, *self.lengths), min(self.at_tokens, *self.max_tokens)
-        if longest > fewest:
-            raise ValueError(
-                f"A sentence of {longest} tokens does not fit in a batch of {fewest}: change one of them."
-            )
+        for name in ("at_tokens", "at_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} {getattr(self, name)} must be at least 1.")
+        for longest, fewest in ((self.at_length, min(self.max_tokens)), (max(self.lengths), self.at_tokens)):
+            if longest > fewest:
+                raise ValueError(
+                    f"A sentence of {longest} tokens does not fit in a batch of {fewest}: change one of them."
+                )
 
 
 def main(argv: list[str] | None = None) -> None:

@@ -32,6 +32,11 @@ class MemoryBenchmarkArguments(MeasurementArguments):
     length: int = key(32, "Tokens of each sentence in it.")
     rounds: int = key(2, "Updates; from the second on Adam has its moments.")
 
+    def __post_init__(self):
+        super().__post_init__()
+        if not 1 <= self.length <= self.max_tokens:
+            raise ValueError(f"--length {self.length} must lie between 1 and --max_tokens {self.max_tokens}.")
+
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():

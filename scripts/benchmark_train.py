@@ -41,6 +41,11 @@ class TrainBenchmarkArguments(MeasurementArguments):
     batches: int = key(4, "Updates of each system in a round.")
     compile: bool = key(False, "Compile the models (torch.compile).")
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.batches < 1:
+            raise ValueError(f"--batches {self.batches} must be at least 1.")
+
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():

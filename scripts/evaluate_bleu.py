@@ -89,7 +89,7 @@ def evaluate_bleu(
     """Translates if need be, measures, and writes the folder; returns what results.json holds."""
     from vanilla_transformer.training.data import load_corpus
     from vanilla_transformer.training.evaluation import bleu_by_length, require_comet
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.output import require_only, whole_folder
     from vanilla_transformer.training.plots import plot_bleu_by_length
     from vanilla_transformer.training.run_directory import write_json
 
@@ -100,7 +100,7 @@ def evaluate_bleu(
         LoadingArguments(),
     ):
         raise ValueError("Options of decoding and loading do nothing to translations from files: leave them out.")
-    require_evaluation(Path(options.output_dir))
+    require_only(options.output_dir, (RESULTS, HYPOTHESES, BASELINE, PICTURE), "evaluation")
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])
         sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
@@ -121,13 +121,6 @@ def evaluate_bleu(
         plot_bleu_by_length(buckets, folder / PICTURE)
         write_json(folder / RESULTS, results)
     return results
-
-
-def require_evaluation(folder: Path) -> None:
-    """Whatever --overwrite says, it means an older evaluation: a model's folder is not replaced by one."""
-    found = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
-    if foreign := sorted(found - {RESULTS, HYPOTHESES, BASELINE, PICTURE}):
-        raise ValueError(f"{folder} holds {foreign[0]}, which no evaluation wrote: choose another --output_dir.")
 
 
 def translations(

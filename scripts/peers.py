@@ -101,7 +101,7 @@ MODELS = {"vanilla_transformer": our_model, "MarianMT": marian_model, "torch.nn.
 
 def random_batch(tokens: int, length: int, vocab_size: int, device: torch.device) -> Batch:
     """A batch of at most so many random tokens a side in sentences of one length, without padding."""
-    ids = torch.randint(4, vocab_size, (max(tokens // length, 1), length), device=device)
+    ids = torch.randint(4, vocab_size, (tokens // length, length), device=device)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
 
@@ -123,6 +123,11 @@ class TorchTransformer(nn.Module):
             dropout=config.dropout,
             batch_first=True,
         )
+        # Where the paper drops nothing: attention weights, and between the layers of the feed-forward.
+        for layer in (*self.transformer.encoder.layers, *self.transformer.decoder.layers):
+            layer.dropout.p = layer.self_attn.dropout = 0.0
+        for layer in self.transformer.decoder.layers:
+            layer.multihead_attn.dropout = 0.0
         self.scale = config.d_model**0.5
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, decoder_input_ids: torch.Tensor):

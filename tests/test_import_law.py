@@ -22,6 +22,7 @@ LAYERS = [
     "quantization",
     "convert_marian",
     "export_ctranslate2",
+    "folders",
     "ctranslate2_model",
     "translation",
 ]

@@ -170,7 +170,11 @@ class LoadingArguments:
     backend: Literal["torch", "ctranslate2"] = key(
         "torch", "What decodes; ctranslate2 is faster, and keeps its converted model beside the other."
     )
-    quantization: str = key("float32", "int8 for weights of 8 bits: faster in ctranslate2, and in torch from base on.")
+    quantization: str = key(
+        "float32",
+        "int8 for weights of 8 bits: faster in ctranslate2 and, from the base model on, in torch. The former also has "
+        "int16, float16, bfloat16, int8_float32, int8_float16 and int8_bfloat16.",
+    )
     max_tokens: int = key(2048, "Source tokens in a batch, padding included.")
     device: str | None = key(None, "Where to run, for example cpu or cuda:1; a GPU if there is one.")
     revision: str = key("main", "Branch, tag or commit of a model on the Hub.")

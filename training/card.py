@@ -143,6 +143,9 @@ def _how(evaluation: dict) -> str:
         words.append("translations given")
     elif (beams, alpha) != (4, 0.6):
         words.append(f"beam {beams}, alpha {alpha}")
+    loading = evaluation.get("loading") or {}
+    usual = {"backend": "torch", "quantization": "float32"}
+    words += [loading[name] for name, value in usual.items() if loading.get(name, value) != value]
     return ", ".join(words)
 
 

@@ -2,12 +2,12 @@
 
 import os
 import re
-import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
+
+from vanilla_transformer.folders import replacing
 
 
 @contextmanager
@@ -23,16 +23,21 @@ def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]
         raise ValueError(f"{path} is already there: choose another place, or pass --overwrite to replace it.")
     if (path / "run.json").is_file() or any(path.glob("checkpoint-*")):
         raise ValueError(f"{path} holds a training run, which nothing here replaces: choose another place.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        temporary.chmod(0o777 & ~_umask())  # mkdtemp makes folders that nobody else can read
-        yield temporary
-        for file in temporary.rglob("*"):  # weights come out of safetensors for their owner alone
-            file.chmod((0o777 if file.is_dir() else 0o666) & ~_umask())
-        _replace(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+    with replacing(path) as folder:
+        yield folder
+
+
+def require_only(folder: str | Path, names: Collection[str], writer: str) -> None:
+    """Whatever --overwrite says, it means an older result of the same kind: no other folder is replaced by one.
+
+    Args:
+        folder: The folder to be replaced.
+        names: The files that it may hold.
+        writer: Who writes such files.
+    """
+    found = {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
+    if foreign := sorted(found - set(names)):
+        raise ValueError(f"{folder} holds {foreign[0]}, which no {writer} wrote: choose another --output_dir.")
 
 
 @contextmanager
@@ -57,18 +62,3 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]
 def one_line(text: str) -> str:
     """Text that takes up one line of a file: line breaks become spaces."""
     return re.sub(r"[\r\n]+", " ", text)
-
-
-def _replace(new: Path, path: Path) -> None:
-    """A folder can't be renamed over one with files in it: the old one steps aside first."""
-    old = new.with_name(f"{new.name}.old")
-    if path.exists():
-        os.replace(path, old)
-    os.replace(new, path)
-    shutil.rmtree(old, ignore_errors=True)
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -17,6 +17,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 
 import torch
+from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -66,6 +67,11 @@ def load(name_or_path: str | Path, model_type: str, **options) -> PreTrainedMode
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
             name_or_path, dtype="auto", weights_only=True, output_loading_info=True, **options
         )
+    except (OSError, SafetensorError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(" .:")
+        raise ValueError(
+            f"The weights of {name_or_path} can't be loaded ({reason}): get them again, whole."
+        ) from error
     except UnpicklingError as error:
         raise ValueError(
             f"The weights of {name_or_path} hold more than tensors, and nothing else is unpickled: ask for them in "

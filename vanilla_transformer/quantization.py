@@ -6,7 +6,7 @@
 
 A weight is rounded once, with a scale for each output; what a layer reads is rounded at each call, with a scale for
 each token, so that no translation depends on its neighbours in the batch. Products are summed in 32 bits. Embeddings,
-norms and attention stay as they are. Nothing is saved in this form: it is made from a model's weights in a moment.
+norms and attention stay as they are. Such a model is not saved: it is made in a moment.
 """
 
 import copy
@@ -45,6 +45,11 @@ def _rounded(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return (rows / scales).round_().to(torch.int8), scales
 
 
+def require_quantization(quantization: str) -> None:
+    if quantization not in QUANTIZATIONS:
+        raise ValueError(f"quantization={quantization!r} is unknown: choose one of {', '.join(QUANTIZATIONS)}.")
+
+
 def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
     """The model with its linear layers in that type: another one, which shares all other weights with it.
 
@@ -52,14 +57,14 @@ def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
         model: A model in float32 on the CPU: this one, or any other of the library.
         quantization: `"int8"`, or `"float32"` for the model itself.
     """
-    if quantization not in QUANTIZATIONS:
-        raise ValueError(f"quantization={quantization!r} is unknown: choose one of {', '.join(QUANTIZATIONS)}.")
+    require_quantization(quantization)
     if quantization == "float32":
         return model
     if model.device.type != "cpu" or model.dtype != torch.float32:
         raise ValueError(
             f"quantization={quantization!r} works on the CPU from float32 weights; this model is on {model.device} in "
-            f"{str(model.dtype).removeprefix('torch.')}. Load it with device='cpu', or leave out quantization."
+            f"{str(model.dtype).removeprefix('torch.')}. Load it with device='cpu' and dtype=torch.float32, or leave "
+            "out quantization."
         )
     shared = {id(parameter): parameter for parameter in model.parameters()}
     found = copy.deepcopy(model, memo=shared)
@@ -67,4 +72,9 @@ def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(parent, name, Int8Linear(child))
+    found.save_pretrained = found.push_to_hub = _refuse_to_save
     return found.eval()
+
+
+def _refuse_to_save(*args, **kwargs) -> None:
+    raise ValueError("A model in 8 bits is not saved: save the one that it was made of.")

@@ -22,8 +22,8 @@ from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTr
 from transformers.utils import logging
 
 from .beam_search import PAPER_DECODING, beam_search
-from .ctranslate2_model import CTranslate2Model
-from .quantization import quantized
+from .ctranslate2_model import CTranslate2Model, require_known
+from .quantization import quantized, require_quantization
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
@@ -137,8 +137,13 @@ class Translator:
         """
         own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
         device, in_ctranslate2 = find_device(device), _is_ctranslate2(backend)
-        if in_ctranslate2 and "dtype" in options:
-            raise ValueError(f"dtype={options['dtype']!r}: where CTranslate2 decodes it is called quantization.")
+        for name in ("dtype", "torch_dtype"):
+            if in_ctranslate2 and name in options:
+                raise ValueError(f"{name}={options[name]!r}: where CTranslate2 decodes it is called quantization.")
+        if not in_ctranslate2:
+            require_quantization(quantization)
+            if quantization != "float32":
+                options.setdefault("dtype", torch.float32)  # whatever the file has: it is rounded from there
         try:
             tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
             if not in_ctranslate2:
@@ -208,6 +213,8 @@ class Translator:
                 raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
             if options["num_beams"] == 1:
                 options["length_penalty"] = 1.0  # greedy search has none, and the library would warn of any other
+        if isinstance(self.model, CTranslate2Model):
+            require_known(options)
         if attention:
             self._require_torch("attention=True")
             nothing = replace(nothing, attention=torch.zeros(0, 0, 0, 0))
@@ -294,7 +301,8 @@ class Translator:
         ids = self.tokenizer(text)["input_ids"]
         limit = longest_sequence(self.model)
         if limit is not None and len(ids) > limit:
-            logger.warning(f"Text {number} has {len(ids)} tokens; the model reads {limit}: the rest is cut off.")
+            reader = "CTranslate2" if isinstance(self.model, CTranslate2Model) else "the model"
+            logger.warning(f"Text {number} has {len(ids)} tokens; {reader} reads {limit}: the rest is cut off.")
             ids = [*ids[: limit - 1], ids[-1]]  # the end of sentence stays
         return ids
 

@@ -180,6 +180,7 @@ def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_o
         "comet": {"score": 0.5, "signature": "c"},
         "model": "another/model",
         "decoding": {"num_beams": 1, "length_penalty": 0.6},
+        "loading": {"backend": "torch", "quantization": "int8", "device": None},
         "corpus": {"dataset": "wmt/wmt14", "test_split": "newstest", "source_lang": "en", "target_lang": "de"},
         "sentences": 3003,
     }
@@ -190,7 +191,7 @@ def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_o
     (tmp_path / "results.json").write_text(json.dumps({**evaluation, "model": str(run / "model")}))
     export_to_hub.main(arguments)
     card = (tmp_path / "hub" / "README.md").read_text()
-    assert "| wmt/wmt14 (en-de), 3,003 sentences, beam 1, alpha 0.6 | sacreBLEU | 12.35 |" in card
+    assert "| wmt/wmt14 (en-de), 3,003 sentences, beam 1, alpha 0.6, int8 | sacreBLEU | 12.35 |" in card
     assert "| COMET | 0.50 |" in card
     (entry,) = [
         entry

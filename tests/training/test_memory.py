@@ -15,6 +15,7 @@ FAULTS = """
 import ctypes, json, resource, runpy, sys
 kept = sys.argv[1] == "kept" and runpy.run_path(sys.argv[2])["keep_freed_memory"]()
 libc = ctypes.CDLL(None)
+libc.prctl(41, 1, 0, 0, 0)  # no huge pages, of which a few would do
 libc.malloc.restype, libc.malloc.argtypes, libc.free.argtypes = ctypes.c_void_p, [ctypes.c_size_t], [ctypes.c_void_p]
 size = 24 * 2**20
 def round():

@@ -10,6 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGenera
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.convert_marian import to_marian
 from vanilla_transformer.ctranslate2_model import KEPT_IN, MADE_FROM, CTranslate2Model
+from vanilla_transformer.export_ctranslate2 import export
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
 
 
@@ -70,9 +71,23 @@ def test_the_same_translations_and_scores(translators, options):
         assert [each.score for each in theirs] == pytest.approx([each.score for each in ours], abs=2e-4)
 
 
-def test_limits_follow_the_source(translators):
-    expected, found = (each(TEXTS[:1], early_stopping=True, max_extra_tokens=2) for each in translators)
-    assert found == expected
+def test_each_text_has_its_own_limit(translators):
+    """Those of the batch are not the same: three tokens and many."""
+    options = {"early_stopping": True, "max_extra_tokens": 1}
+    expected, found = (list(each.translate(TEXTS, **options)) for each in translators)
+    assert [row[0].text for row in found] == [row[0].text for row in expected]
+    assert [row[0].score for row in found] == pytest.approx([row[0].score for row in expected], abs=2e-4)
+    assert len({len(row[0].text) for row in found}) > 2
+
+
+def test_the_least_length_is_that_of_what_follows_the_prefix(tokenizer):
+    model = model_of(output_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[model.config.eos_token_id] += 60  # it would rather say nothing
+    options = {"prefix": "the cat and the dog", "min_new_tokens": 5, "num_beams": 1, "max_new_tokens": 9}
+    expected = Translator(model, tokenizer)(TEXTS, **options)
+    assert Translator(model, tokenizer, backend="ctranslate2")(TEXTS, **options) == expected
+    assert all(len(text) > len(options["prefix"]) for text in expected if text)
 
 
 def test_two_vocabularies(tokenizer):
@@ -154,8 +169,33 @@ def test_a_model_without_settings_for_decoding(saved):
 def test_what_it_was_made_from_is_written_down(saved):
     Translator.from_pretrained(saved, backend="ctranslate2")
     made_from = json.loads((saved / KEPT_IN / "float32" / MADE_FROM).read_text(encoding="utf-8"))
-    assert {"model.safetensors", "config.json", "tokenizer.json"} <= made_from["files"].keys()
-    assert made_from["versions"].keys() == {"vanilla-transformer", "ctranslate2"}
+    assert {"model.safetensors", "config.json", "tokenizer.json", "ctranslate2", "format"} <= made_from.keys()
+
+
+def test_files_that_change_while_they_are_converted_are_converted_again(saved, monkeypatch):
+    def export_slowly(*args, **options):
+        export(*args, **options)
+        os.utime(saved / "model.safetensors", ns=(1, 1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vanilla_transformer.ctranslate2_model.export", export_slowly)
+        Translator.from_pretrained(saved, backend="ctranslate2")
+    assert not (saved / KEPT_IN / "float32" / MADE_FROM).exists()
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    assert (saved / KEPT_IN / "float32" / MADE_FROM).exists()
+
+
+def test_others_may_read_what_is_kept(saved):
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert (saved / KEPT_IN / "float32").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_missing_weights_get_a_sentence(saved):
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"The weights of .* can't be loaded .*: get them again, whole"):
+        Translator.from_pretrained(saved, backend="ctranslate2")
 
 
 def test_the_tokenizer_of_the_target_comes_along(tokenizer, tmp_path):
@@ -173,8 +213,8 @@ def test_the_tokenizer_of_the_target_comes_along(tokenizer, tmp_path):
 def test_options_it_lacks_are_named(translators):
     _, there = translators
     with pytest.raises(ValueError, match=r"CTranslate2 lacks the option repetition_penalty: leave it out, or"):
-        there(TEXTS, repetition_penalty=1.2)
-    with pytest.raises(ValueError, match=r"early_stopping: CTranslate2 always ends with the first num_beams"):
+        there.translate(TEXTS, repetition_penalty=1.2)  # before anything is asked for
+    with pytest.raises(ValueError, match=r"early_stopping='never': CTranslate2 always ends with the first num_beams"):
         there(TEXTS, early_stopping="never")
     with pytest.raises(ValueError, match=r"penalty='other' is unknown: choose one of gnmt, length"):
         there(TEXTS, penalty="other")
@@ -199,10 +239,24 @@ def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
     assert not (saved / KEPT_IN).exists()
     with pytest.raises(ValueError, match=r"dtype='float16': where CTranslate2 decodes it is called quantization"):
         Translator.from_pretrained(saved, backend="ctranslate2", dtype="float16")
+    with pytest.raises(ValueError, match=r"torch_dtype='float16': where CTranslate2"):
+        Translator.from_pretrained(saved, backend="ctranslate2", torch_dtype="float16")
 
 
 def test_long_texts_are_cut_where_its_positions_end(tokenizer, caplog):
     model = model_of(max_position_embeddings=16)
     translator = Translator(model, tokenizer, backend="ctranslate2")
     assert len(translator(["a dog " * 40])) == 1
-    assert "the model reads 16: the rest is cut off" in caplog.text
+    assert "CTranslate2 reads 16: the rest is cut off" in caplog.text
+    with pytest.raises(ValueError, match=r"CTranslate2 has 16 positions for this model, too few for 0 tokens of a"):
+        translator(["a dog"], max_new_tokens=40)
+
+
+def test_settings_of_the_model_that_have_no_effect_are_named(tokenizer, caplog):
+    model = model_of()
+    Translator(model, tokenizer, backend="ctranslate2")
+    assert not caplog.text
+    model.generation_config.repetition_penalty = 1.3
+    model.generation_config.bad_words_ids = [[20, 30]]
+    Translator(model, tokenizer, backend="ctranslate2")
+    assert "sets: repetition_penalty, bad_words_ids of several tokens. Leave out backend" in caplog.text

@@ -153,7 +153,7 @@ def test_figures_are_kept_whole_and_never_over_others_unasked(tmp_path, capsys):
     folder = tmp_path / "kept"
     options = benchmark.OutputArguments(str(folder))
     benchmark.report(options, iter([TABLE]))
-    assert f"figures and picture in {folder}" in capsys.readouterr().out
+    assert f"everything in {folder}" in capsys.readouterr().out
     assert {path.name for path in folder.iterdir()} == {"results.json", "picture.png"}
     (kept,) = json.loads((folder / "results.json").read_text())["tables"]
     assert kept["rows"] == TABLE.rows

@@ -43,6 +43,8 @@ from vanilla_transformer.training.arguments import errors_as_sentences, key
 
 
 if TYPE_CHECKING:  # imported where it is needed: --help needs none of it
+    from concurrent.futures import ProcessPoolExecutor
+
     import torch
 
 
@@ -141,13 +143,18 @@ def compared(seconds: dict[str, list[float]], reference: str) -> dict[str, dict[
     return rows
 
 
-def in_fresh_process(function: Callable, *arguments):
-    """Runs where nothing else has used memory before."""
+def process(prepare: Callable | None = None, *arguments) -> "ProcessPoolExecutor":
+    """A process that prepares itself and then runs what is submitted to it, one thing after the other."""
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
+    return ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=prepare, initargs=arguments)
+
+
+def in_fresh_process(function: Callable, *arguments):
+    """Runs where nothing else has used memory before."""
+    with process() as fresh:
+        return fresh.submit(function, *arguments).result()
 
 
 def peak_memory(device: "torch.device | None" = None) -> int:

@@ -4,12 +4,14 @@
     vanilla-benchmark train --train_files data/train --preset base --order random --output_dir runs/benchmark
     vanilla-benchmark train --train_files data/train --preset base --device cuda --dtype bfloat16 --compile
 
-An update is forward, loss, backward and Adam. Tokens are those of both sides, padding not counted. The share of the
+An update is forward, loss, backward and Adam. Each system has a process of its own, in which it alone decides about
+memory. Tokens are those of both sides, padding not counted. The share of the
 peak is that of the matrix products which real tokens can't do without in the speed of large matrix products, measured
 in the same rounds.
 """
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -23,11 +25,23 @@ from vanilla_transformer.scripts.benchmark import (
     compared,
     conditions,
     not_on_gpu,
+    process,
     report,
     seconds_of,
     take_turns,
 )
 from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+
+
+KEPT = "freed memory kept"
+# The model, and whether freed memory is kept.
+SYSTEMS = {
+    f"vanilla_transformer, {KEPT}": ("vanilla_transformer", True),
+    "vanilla_transformer": ("vanilla_transformer", False),
+    "MarianMT": ("MarianMT", False),
+    f"MarianMT, {KEPT}": ("MarianMT", True),
+    "torch.nn.Transformer": ("torch.nn.Transformer", False),
+}
 
 
 @dataclass
@@ -56,22 +70,18 @@ def main(argv: list[str] | None = None) -> None:
 def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterator[Table]:
     import torch
 
-    from vanilla_transformer.scripts.peers import MODELS, LargeProducts, configuration, make_learner, products_of
+    from vanilla_transformer.scripts.peers import LargeProducts, configuration, products_of
 
     device = begin(options)
-    batches = training_batches(corpus, options)
+    batches = [dict(batch) for batch in training_batches(corpus, options)]
     config = configuration(options.preset, options.vocab_size)
-    learners = {
-        name: make_learner(name, config, device=device, dtype=options.dtype, compile=options.compile)
-        for name in MODELS
-    }
-    work = {
-        name: partial(train_on, learner, [batch.to(device) for batch in batches]) for name, learner in learners.items()
-    }
-    work["the peak"] = peak = LargeProducts(device, getattr(torch, options.dtype))
-    take_turns(work, rounds=1)  # to warm up: memory, and with --compile the compiler
-    turns = {name: partial(seconds_of, each, device) for name, each in work.items()}
-    seconds = take_turns(turns, options.rounds)
+    peak = LargeProducts(device, getattr(torch, options.dtype))
+    with ExitStack() as stack:
+        systems = {name: stack.enter_context(process(start, *how, batches, options)) for name, how in SYSTEMS.items()}
+        turns = {name: lambda each=each: each.submit(train).result() for name, each in systems.items()}
+        turns["the peak"] = partial(seconds_of, peak, device)
+        take_turns(turns, rounds=1)  # to warm up: memory, and with --compile the compiler
+        seconds = take_turns(turns, options.rounds)
 
     operations_a_second = peak.operations / median(seconds.pop("the peak"))
     tokens, products = sum(map(real_tokens, batches)), sum(products_of(config, batch) for batch in batches)
@@ -89,9 +99,42 @@ def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterat
         notes=[
             f"The peak of matrix products is {operations_a_second / 1e9:,.1f} GFLOP/s. Tokens are those of both "
             "sides, padding not counted.",
+            f"{KEPT!r}: as this package's trainer has it on a CPU, see training/memory.py.",
             *not_on_gpu(device),
         ],
     )
+
+
+# --- in the process of one system ---
+
+
+def start(name: str, keeps_memory: bool, batches: list[dict], options: TrainBenchmarkArguments) -> None:
+    """Makes the learner that all later calls of `train` are about."""
+    global work, device
+
+    from vanilla_transformer.scripts.peers import configuration, make_learner
+    from vanilla_transformer.training.memory import keep_freed_memory
+
+    device = begin(options)
+    if keeps_memory and device.type == "cpu":
+        keep_freed_memory()
+    config = configuration(options.preset, options.vocab_size)
+    learner = make_learner(name, config, device=device, dtype=options.dtype, compile=options.compile)
+    there = [{column: tensor.to(device) for column, tensor in batch.items()} for batch in batches]
+    work = partial(train_on, learner, there)
+
+
+def train() -> float:
+    """The time of one update on each batch."""
+    return seconds_of(work, device)
+
+
+def train_on(learner, batches: list[dict]) -> None:
+    for batch in batches:
+        learner(batch)
+
+
+# --- batches ---
 
 
 def training_batches(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> list:
@@ -120,11 +163,6 @@ def real_tokens(batch) -> int:
     from vanilla_transformer.loss import IGNORED_LABEL
 
     return int(batch["attention_mask"].sum() + (batch["labels"] != IGNORED_LABEL).sum())
-
-
-def train_on(learner, batches: list) -> None:
-    for batch in batches:
-        learner(batch)
 
 
 if __name__ == "__main__":

@@ -122,8 +122,8 @@ def beam_search(
             log_probabilities = _force(log_probabilities, at_limit, forced_end)
         trace.record(logits, log_probabilities, beams)
 
-        # So many that `beams` are left when those that can end have ended.
-        number = beams * (2 if end is None else 1 + len(end))
+        # So many that `beams` are left when those that can end have ended. A beam of one is greedy: its best ends it.
+        number = beams * (2 if end is None else 1 + len(end)) if beams > 1 else 1
         totals, origins, tokens = _best_continuations(log_probabilities, totals, number)
         hypotheses = torch.cat([_pick(hypotheses, origins), torch.stack([tokens, origins], -1)[:, :, None]], dim=2)
         ended = _have_ended(hypotheses[..., 0], at_limit, end, others)
@@ -226,6 +226,8 @@ def _have_ended(
 
 def _pick(hypotheses: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     """Of the hypotheses [B, K, T, 2] those numbered `chosen` [B, N] in each sentence."""
+    if hypotheses.shape[1] == chosen.shape[1] == 1:
+        return hypotheses  # one of one
     return hypotheses[torch.arange(len(chosen), device=chosen.device)[:, None], chosen]
 
 
@@ -413,7 +415,8 @@ class VanillaDecoder:
         positions = self.decoder.embed_positions(1, place, tokens.device)  # of all beams the same
         states = self.decoder.embed_tokens(tokens)
         states = self.decoder.dropout(states + positions.to(states.dtype))  # [B, K, D]
-        return self.lm_head(self._layers(states, self._visible(hypotheses, states.dtype)))
+        mask = self._visible(hypotheses, states.dtype) if self.beams > 1 else None  # a beam of one sees all
+        return self.lm_head(self._layers(states, mask))
 
     def keep(self, sentences: torch.Tensor) -> None:
         """Drops all other sentences from the batch."""

@@ -147,8 +147,11 @@ class _SumOfLosses(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
+        # Scaled where they stand: memory is at its peak here, and a copy of the weight's would be the largest tensor.
+        # (Should the same loss go backward twice, torch says that they were changed.)
         of_states, of_weight, of_bias = ctx.saved_tensors
-        return of_states * gradient, of_weight * gradient, None if of_bias is None else of_bias * gradient, None, None
+        of_bias = None if of_bias is None else of_bias.mul_(gradient)
+        return of_states.mul_(gradient), of_weight.mul_(gradient), of_bias, None, None
 
 
 def _mean(total: torch.Tensor, real: torch.Tensor, num_items_in_batch: torch.Tensor | int | None) -> torch.Tensor:

@@ -2,7 +2,11 @@
 
 import json
 import math
+import os
 import random
+from concurrent.futures import Future
+from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
@@ -41,10 +45,24 @@ def in_this_process(monkeypatch):
     """A fresh process takes seconds to start. One test starts some, which is enough to know that they do."""
     for module in (benchmark_data, benchmark_end_to_end, benchmark_memory):
         monkeypatch.setattr(module, "in_fresh_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(benchmark_train, "process", lambda *preparation: nullcontext(InThisProcess(*preparation)))
+
+
+class InThisProcess:
+    """Prepares itself anew each time, since all of them share this process."""
+
+    def __init__(self, prepare, *arguments):
+        self.prepare = partial(prepare, *arguments)
+
+    def submit(self, function) -> Future:
+        self.prepare()
+        future = Future()
+        future.set_result(function())
+        return future
 
 
 def rows(printed: str, *names: str) -> dict[str, list[str]]:
-    lines = {name: next(line for line in printed.splitlines() if line.startswith(name)) for name in names}
+    lines = {name: next(line for line in printed.splitlines() if line.startswith(f"{name}  ")) for name in names}
     return {name: line.removeprefix(name).split() for name, line in lines.items()}
 
 
@@ -219,14 +237,23 @@ def test_the_data_benchmark_prints_every_order_and_ours_is_best(tmp_path, capsys
 
 
 @pytest.mark.parametrize("order", ["bucketed", "random"])
-def test_training_is_measured_beside_its_peers(text, capsys, order):
+def test_training_is_measured_beside_its_peers(text, capsys, order, in_this_process, monkeypatch):
+    kept = []
+    monkeypatch.setattr("vanilla_transformer.training.memory.keep_freed_memory", lambda: kept.append(True))
     sizes = ["--vocab_size", "270", "--max_tokens", "100", "--batches", "1", "--rounds", "1", "--order", order]
     benchmark.main(["train", "--train_files", text, *sizes, "--device", "cpu"])
     printed = capsys.readouterr().out
-    found = rows(printed, *LEARNERS)
+    found = rows(printed, *benchmark_train.SYSTEMS)
+    assert len(kept) == 2 * 2  # two systems, to warm up and in the one round
     assert found["MarianMT"][1:3] == ["1.00", "1.00-1.00"]
     assert all(float(row[0].replace(",", "")) > 0 for row in found.values())
     assert "Not measured on a GPU." in printed
+
+
+def test_a_process_is_prepared_once_and_then_works(tmp_path):
+    with benchmark.process(os.chdir, tmp_path) as worker:
+        assert [worker.submit(os.getcwd).result() for _ in range(2)] == [str(tmp_path)] * 2
+    assert os.getcwd() != str(tmp_path)
 
 
 def test_tokens_are_counted_without_padding(text):

@@ -17,8 +17,8 @@ class Dropout(nn.Dropout):
 
 
 class _Drop(torch.autograd.Function):
-    """The backward pass draws the same bits again from the same seed: about a hundredth of an update's time, where masks
-    would be up to a tenth of its memory."""
+    """The backward pass draws the same bits again from the same seed: about a hundredth of an update's time, where
+    masks would be up to a tenth of its memory."""
 
     @staticmethod
     def forward(ctx, states: torch.Tensor, p: float) -> torch.Tensor:

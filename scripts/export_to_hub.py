@@ -34,6 +34,7 @@ class ExportArguments:
     )
 
     evaluations: list[str] = key([], "Folders that vanilla-evaluate-bleu wrote, whose figures go into the card.")
+    dataset: str | None = key(None, "Name on the Hub of the corpus, where the run had it from files.")
     license: str | None = key(None, "Licence by the Hub's identifier, for example apache-2.0 or other.")
     license_name: str | None = key(None, "Name of the licence where it is other.")
     notes: str | None = key(None, "A Markdown file whose text goes under the card's limitations.")
@@ -52,7 +53,7 @@ class ExportArguments:
             raise ValueError("Give --output_dir: where shall the repository's folder be?")
         if self.exported and not self.push_to:
             raise ValueError("Give --push_to: where shall the exported folder go?")
-        of_export = ("output_dir", "overwrite", "evaluations", "license", "license_name", "notes")
+        of_export = ("output_dir", "overwrite", "evaluations", "dataset", "license", "license_name", "notes")
         of_push = ("public", "revision", "create_pr", "dry_run")
         for names, given, needed in ((of_export, self.run, "--run"), (of_push, self.push_to, "--push_to")):
             for name in names:
@@ -93,6 +94,7 @@ def export_run(options: ExportArguments) -> Path:
                 license_name=options.license_name,
                 notes=Path(options.notes).read_text(encoding="utf-8") if options.notes else None,
                 evaluations=options.evaluations,
+                dataset=options.dataset,
                 example=(options.example, translator(options.example)),
             ),
         )

@@ -40,6 +40,7 @@ class CardOptions:
         notes: Markdown to go under the limitations.
         evaluations: Folders or files that `vanilla-evaluate-bleu` wrote.
         example: A sentence and its translation to show.
+        dataset: The corpus by its name on the Hub, where the run had it from files.
     """
 
     repo_id: str
@@ -48,15 +49,16 @@ class CardOptions:
     notes: str | None = None
     evaluations: Sequence[str | Path] = ()
     example: tuple[str, str | None] = ("When does the train arrive in Berlin?", None)
+    dataset: str | None = None
 
 
 def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) -> str:
     """The card of the run in a folder, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe, description = _recipe(run), _read_json(run / "run.json")
-    results = _results(run, recipe, options.evaluations)
+    results = _results(run, recipe, options)
     languages = recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
-    dataset = recipe.get("dataset")
+    dataset = options.dataset or recipe.get("dataset")
     name = options.repo_id.rsplit("/", 1)[-1]
     data = ModelCardData(
         language=list(languages),
@@ -83,7 +85,7 @@ def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) 
         architecture=_architecture(config),
         results=results,
         curve="learning_curve.png" if (run / "learning_curve.png").is_file() else None,
-        training=_training(run, recipe, description),
+        training=_training(run, recipe, description, options.dataset),
         recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip(),
         notes=options.notes,
         example_source=options.example[0],
@@ -109,22 +111,23 @@ def rename(path: Path, repo_id: str) -> None:
 # --- results ---
 
 
-def _results(run: Path, recipe: dict, evaluations: Sequence[str | Path]) -> list[dict[str, Any]]:
+def _results(run: Path, recipe: dict, options: CardOptions) -> list[dict[str, Any]]:
     """A row for each figure: the run's own, then those of its evaluations."""
     rows = []
     own = _read_json(run / "results.json")
     for split in ("validation", "test"):
         if split in own:
             figures = {"sacrebleu": {"score": own[split]["bleu"], "signature": own[split]["signature"]}}
-            rows += _rows(_text(recipe, split), split, figures, f"{split} set")
-    for place in map(Path, evaluations):
+            rows += _rows(_text(recipe, split, options.dataset), split, figures, f"{split} set")
+    for place in map(Path, options.evaluations):
         found = _read_json(place / "results.json" if place.is_dir() else place)
         figures = {name: found[name] for name in METRICS if name in found}
         if not figures:
             raise ValueError(f"{place} is no evaluation: give a folder that vanilla-evaluate-bleu wrote.")
         _require_this_model(found, run, place)
         corpus = found["corpus"]
-        rows += _rows(_text(corpus, "test"), corpus.get("test_split", "test"), figures, _how(found))
+        text = _text(corpus, "test", options.dataset)
+        rows += _rows(text, corpus.get("test_split", "test"), figures, _how(found))
     return rows
 
 
@@ -172,7 +175,7 @@ def _metadata(row: dict[str, Any]) -> EvalResult:
 # --- training ---
 
 
-def _training(run: Path, recipe: dict, description: dict) -> list[tuple[str, str]]:
+def _training(run: Path, recipe: dict, description: dict, dataset: str | None) -> list[tuple[str, str]]:
     pairs = description.get("pairs", {}).get("train")
     seconds = _seconds(run)
     threads, processes = description.get("threads"), description.get("processes", 1)
@@ -181,7 +184,7 @@ def _training(run: Path, recipe: dict, description: dict) -> list[tuple[str, str
         where = f"CPU, {threads} thread{'s' if threads != 1 else ''}"
     versions = description.get("versions", {})
     rows = [
-        ("data", _text(recipe, "train") + (f", {pairs:,} pairs" if pairs else "")),
+        ("data", _text(recipe, "train", dataset) + (f", {pairs:,} pairs" if pairs else "")),
         ("hardware", f"{where}, {processes} process{'es' if processes != 1 else ''}" if where else None),
         ("time", f"{seconds / 60:,.0f} minutes" if seconds else None),
         ("seed", description.get("seed")),
@@ -199,9 +202,10 @@ def _seconds(run: Path) -> float | None:
     return sum(ends) or None
 
 
-def _text(corpus: dict, split: str) -> str:
-    """What a split is called: the dataset, or its own files."""
-    named = corpus.get("dataset") or ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
+def _text(corpus: dict, split: str, dataset: str | None) -> str:
+    """What a split is called: the dataset, or its own files and where they are from."""
+    files = ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
+    named = corpus.get("dataset") or (f"{dataset}, {files}" if dataset else files)
     return f"{named} ({corpus.get('source_lang', 'en')}-{corpus.get('target_lang', 'de')})"
 
 

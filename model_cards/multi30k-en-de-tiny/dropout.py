@@ -1,0 +1,45 @@
+"""Dropout (section 5.4) with cheaper random numbers on the CPU, where drawing them costs a small model a fifth of its
+training time, and without a mask to be kept for the backward pass."""
+
+import torch
+from torch import nn
+from torch.autograd.function import once_differentiable
+from transformers.utils import is_torchdynamo_compiling
+
+
+class Dropout(nn.Dropout):
+    """`nn.Dropout`, which on the CPU draws 16 bits for each number in place of a float."""
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        if not self.training or self.p in (0, 1) or states.device.type != "cpu" or is_torchdynamo_compiling():
+            return super().forward(states)
+        return _Drop.apply(states, self.p)
+
+
+class _Drop(torch.autograd.Function):
+    """The backward pass draws the same bits again from the same seed: about a hundredth of an update's time, where
+    masks would be up to a tenth of its memory."""
+
+    @staticmethod
+    def forward(ctx, states: torch.Tensor, p: float) -> torch.Tensor:
+        ctx.p, ctx.seed = p, int(torch.randint(2**63 - 1, ()))
+        return _drop(states, p, ctx.seed)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return _drop(gradient, ctx.p, ctx.seed), None
+
+
+def _drop(states: torch.Tensor, p: float, seed: int) -> torch.Tensor:
+    dropped = round(p * 2**16)  # of the 2^16 values that 16 bits can have
+    kept = torch.empty_like(states, memory_format=torch.contiguous_format)
+    torch.ge(_random_bits(states, seed), dropped - 2**15, out=kept)
+    return kept.mul_(1 / (1 - dropped / 2**16)).mul_(states)
+
+
+def _random_bits(like: torch.Tensor, seed: int) -> torch.Tensor:
+    """16 random bits, as a number from -2^15 to 2^15 - 1, for each number of a tensor: four from one draw."""
+    draws = torch.empty((like.numel() + 3) // 4, dtype=torch.int64)
+    draws.random_(-(2**63), None, generator=torch.Generator().manual_seed(seed))
+    return draws.view(torch.int16)[: like.numel()].view(like.shape)

@@ -1,0 +1,661 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from top to bottom as in its Figure 1.
+
+Section numbers are the paper's. Shapes: B batch, S source tokens, T target tokens (in code that serves both stacks,
+the tokens at hand), H heads, D d_model, d_k and d_v the width of one head's keys and values, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple, is_torchdynamo_compiling
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .dropout import Dropout
+from .loss import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
+from .positions import POSITIONS
+
+
+class VanillaTransformerEmbedding(nn.Embedding):
+    """Token embeddings multiplied by sqrt(d_model) (section 3.4)."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, scale: float):
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        self.scale = scale
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(input_ids) * self.scale  # [B, T, D]
+        except IndexError as error:
+            # Only the CPU says so in time. A GPU stops with its own assertion: looking first would cost a
+            # synchronisation at every step.
+            raise _outside_vocabulary(input_ids, self.weight.shape[0]) from error
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float,
+    dropout: float = 0.0,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V (section 3.2.1); the mask adds -inf to what can't be seen."""
+    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling  # [B, H, T, S]
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    output = torch.matmul(weights, value)  # [B, H, T, d_v]
+    return output.transpose(1, 2).contiguous(), weights  # [B, T, H, d_v]
+
+
+class VanillaTransformerAttention(nn.Module):
+    """Multi-head attention (section 3.2.2) in its three uses (3.2.3).
+
+    Args:
+        config: The model's configuration.
+        num_heads: Heads of this stack.
+        layer_idx: Where in the cache this layer's keys and values are kept.
+        is_causal: Whether a token sees only those before it: the decoder's self-attention.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig, num_heads: int, layer_idx: int, is_causal: bool = False):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        self.d_k = config.d_k or config.d_model // num_heads
+        self.d_v = config.d_v or config.d_model // num_heads
+        self.scaling = self.d_k**-0.5
+        self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
+        self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Queries come from `hidden_states` [B, T, D]; keys and values from there too, or from the encoder."""
+        query = _split_heads(self.q_proj(hidden_states), self.d_k)  # [B, H, T, d_k]
+        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
+
+        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.config.attention_dropout if self.training else 0.0
+        output, weights = attention(
+            self, query, key, value, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs
+        )
+        return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
+
+    def _keys_and_values(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys [B, H, S, d_k] and values [B, H, S, d_v], joined with or taken from the cache."""
+        is_cross_attention = encoder_hidden_states is not None
+        if is_cross_attention and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
+            # The source does not change while its translation grows: its keys and values are computed once.
+            layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+
+        states = encoder_hidden_states if is_cross_attention else hidden_states
+        key = _split_heads(self.k_proj(states), self.d_k)
+        value = _split_heads(self.v_proj(states), self.d_v)
+        if past_key_values is None:
+            return key, value
+        if is_cross_attention:
+            past_key_values.is_updated[self.layer_idx] = True
+            return past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+        return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
+
+
+class VanillaTransformerFeedForward(nn.Module):
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, at each position alike (section 3.3)."""
+
+    def __init__(self, config: VanillaTransformerConfig, ffn_dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.activation = ACT2FN[config.activation_function]
+        self.dropout = Dropout(config.activation_dropout)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.dropout(self.activation(self.fc1(hidden_states))))
+
+
+class VanillaTransformerPostNorm(nn.Module):
+    """Residual, dropout and layer normalisation around a sub-layer: LayerNorm(x + Dropout(Sublayer(x))), "Add & Norm"
+    in Figure 1 (sections 3.1 and 5.4).
+
+    The sub-layer comes as a function. A module would be moved to this one's device by the hooks of `device_map`.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.norm(hidden_states + self.dropout(sublayer(hidden_states)))
+
+
+class VanillaTransformerPreNorm(VanillaTransformerPostNorm):
+    """x + Dropout(Sublayer(LayerNorm(x))): not the paper's order, but one that trains deep stacks without warm-up
+    (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture")."""
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return hidden_states + self.dropout(sublayer(self.norm(hidden_states)))
+
+
+RESIDUALS = {"post": VanillaTransformerPostNorm, "pre": VanillaTransformerPreNorm}
+
+
+class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then feed-forward (section 3.1, left half of Figure 1)."""
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
+        super().__init__()
+        residual = RESIDUALS[config.norm_placement]
+        self.self_attn = VanillaTransformerAttention(config, config.encoder_attention_heads, layer_idx)
+        self.self_attn_residual = residual(config)
+        self.feed_forward = VanillaTransformerFeedForward(config, config.encoder_ffn_dim)
+        self.feed_forward_residual = residual(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        hidden_states = self.self_attn_residual(
+            hidden_states, lambda states: self.self_attn(states, attention_mask=attention_mask, **kwargs)[0]
+        )
+        return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
+
+
+class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
+    """Masked self-attention, attention to the encoder, feed-forward (section 3.1, right half of Figure 1)."""
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
+        super().__init__()
+        residual = RESIDUALS[config.norm_placement]
+        self.self_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx, is_causal=True)
+        self.self_attn_residual = residual(config)
+        self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
+        self.encoder_attn_residual = residual(config)
+        self.feed_forward = VanillaTransformerFeedForward(config, config.decoder_ffn_dim)
+        self.feed_forward_residual = residual(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        hidden_states = self.self_attn_residual(
+            hidden_states,
+            lambda states: self.self_attn(
+                states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
+            )[0],
+        )
+        hidden_states = self.encoder_attn_residual(
+            hidden_states,
+            lambda states: self.encoder_attn(
+                states,
+                attention_mask=encoder_attention_mask,
+                encoder_hidden_states=encoder_hidden_states,
+                past_key_values=past_key_values,
+                **kwargs,
+            )[0],
+        )
+        return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
+
+
+@auto_docstring
+class VanillaTransformerPreTrainedModel(PreTrainedModel):
+    config: VanillaTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["VanillaTransformerEncoderLayer", "VanillaTransformerDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """The authors' initialisation, which the paper leaves out: tensor2tensor draws matrices uniformly with unit
+        scale over the mean of fan-in and fan-out (Glorot and Bengio 2010) and embeddings from N(0, 1/d_model), so that
+        they have unit variance once scaled."""
+        if isinstance(module, nn.Embedding) or module is self.get_output_embeddings():
+            init.normal_(module.weight, mean=0.0, std=self.config.d_model**-0.5)
+            # A slice does not carry the mark of a loaded weight, which `init` looks for: ask for it here.
+            is_loaded = getattr(module.weight, "_is_hf_initialized", False)
+            if getattr(module, "padding_idx", None) is not None and not is_loaded:
+                init.zeros_(module.weight[module.padding_idx])
+            if getattr(module, "bias", None) is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight, gain=self.config.initializer_gain)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        input_ids = torch.tensor([[5, 6, 7, 2], [5, 6, 2, 0]], device=self.device)
+        return {"input_ids": input_ids, "attention_mask": input_ids.ne(0), "decoder_input_ids": input_ids}
+
+
+class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
+    """What encoder and decoder have in common: embeddings plus positions below the layers, a last norm above them.
+
+    Args:
+        config: The model's configuration.
+        vocab_size: Tokens of this side's vocabulary.
+        layers: This side's layers.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig, vocab_size: int, layers: list[nn.Module]):
+        super().__init__(config)
+        scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
+        self.embed_positions = POSITIONS[config.position_encoding](config)
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(layers)
+        # With the norm before each sub-layer, the sum that leaves the last layer has not been normalised yet.
+        is_pre_norm = config.norm_placement == "pre"
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if is_pre_norm else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def init_parallel_plans(self) -> None:
+        """Leaves the plans to the whole model, which names the modules of both stacks."""
+
+    def embed(
+        self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, offset: int | torch.Tensor = 0
+    ) -> torch.Tensor:
+        """Dropout(embedding + position) (sections 3.4, 3.5 and 5.4), the first token standing at `offset`."""
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "both" if input_ids is not None else "neither"
+            raise ValueError(f"Pass token ids or their embeddings to {type(self).__name__}, one of them: got {given}.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        positions = self.embed_positions(inputs_embeds.shape[1], offset, inputs_embeds.device)
+        return self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))  # [B, T, D]
+
+
+class VanillaTransformerEncoder(VanillaTransformerStack):
+    """The left half of Figure 1: a stack of N encoder layers."""
+
+    _can_record_outputs = {
+        "hidden_states": VanillaTransformerEncoderLayer,
+        "attentions": VanillaTransformerAttention,
+    }
+
+    def __init__(self, config: VanillaTransformerConfig):
+        layers = [VanillaTransformerEncoderLayer(config, layer_idx) for layer_idx in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        hidden_states = self.embed(input_ids, inputs_embeds)
+        attention_mask = create_bidirectional_mask(
+            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
+        )
+        for layer in self.layers:
+            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+
+class VanillaTransformerDecoder(VanillaTransformerStack):
+    """The right half of Figure 1: a stack of N decoder layers."""
+
+    _can_record_outputs = {
+        "hidden_states": VanillaTransformerDecoderLayer,
+        "attentions": OutputRecorder(VanillaTransformerAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(VanillaTransformerAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: VanillaTransformerConfig):
+        layers = [VanillaTransformerDecoderLayer(config, layer_idx) for layer_idx in range(config.decoder_layers)]
+        super().__init__(config, config.output_vocab_size, layers)
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_attention_mask: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        if encoder_hidden_states is None:
+            raise ValueError("The decoder attends to the source: pass encoder_hidden_states.")
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+
+        hidden_states = self.embed(input_ids, inputs_embeds, offset=past_length)
+        attention_mask = create_causal_mask(
+            config=self.config,
+            inputs_embeds=hidden_states,
+            attention_mask=attention_mask,
+            past_key_values=None if past_key_values is None else past_key_values.self_attention_cache,
+        )
+        encoder_attention_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=hidden_states,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                attention_mask,
+                encoder_hidden_states,
+                encoder_attention_mask=encoder_attention_mask,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+        return BaseModelOutputWithPastAndCrossAttentions(
+            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
+        )
+
+
+@auto_docstring(custom_intro="The Transformer of Figure 1 without its output projection.")
+class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(config)
+        self.encoder = VanillaTransformerEncoder(config)
+        self.decoder = VanillaTransformerDecoder(config)
+        self._tied_weights_keys = (
+            {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if config.shares_embeddings else None
+        )
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value
+
+    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        if self.config.target_vocab_size is None:
+            self.decoder._resize_token_embeddings(*args, **kwargs)
+        return self.encoder._resize_token_embeddings(*args, **kwargs)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.LongTensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+        elif not isinstance(encoder_outputs, BaseModelOutput):
+            encoder_outputs = BaseModelOutput(*encoder_outputs)
+
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
+        )
+
+
+@auto_docstring(custom_intro="The whole of Figure 1: the Transformer with its output projection, for translation.")
+class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedModel, GenerationMixin):
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(config)
+        self.model = VanillaTransformerModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=config.output_bias)
+        source = "encoder" if config.shares_embeddings else "decoder"
+        self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
+        self.post_init()
+
+    def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
+        """Where `generate` is given no length, the longest source plus 50 tokens (section 6.1). The library's 20 would
+        cut most translations in the middle."""
+        if has_default_max_length and generation_config.max_new_tokens is None:
+            generation_config.max_new_tokens = inputs_tensor.shape[1] + 50
+            if self.config.position_encoding == "learned":
+                room = self.config.max_position_embeddings - kwargs["input_ids_length"]
+                generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
+        return super()._prepare_generated_length(
+            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
+        )
+
+    def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """For `generate` with beams. Those of a sentence share their source, whose keys and values can stay."""
+        past_key_values.self_attention_cache.reorder_cache(beam_idx)
+        return past_key_values
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise ValueError(
+                f"Labels become the decoder's input by way of decoder_start_token_id={start} and pad_token_id={pad}: "
+                "set both in the config, or pass decoder_input_ids."
+            )
+        return shift_right(labels, start, pad)
+
+    def resize_decoder_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """[`~PreTrainedModel.resize_token_embeddings`] for the target side of a model with two vocabularies."""
+        if self.config.target_vocab_size is None:
+            raise ValueError("Source and target share one vocabulary: call resize_token_embeddings instead.")
+        decoder = self.model.decoder
+        embeddings = decoder._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.config.target_vocab_size = embeddings.weight.shape[0]
+        self.lm_head = self._get_resized_lm_head(
+            self.lm_head, self.config.target_vocab_size, mean_resizing=mean_resizing
+        )
+        self.tie_weights()
+        return embeddings
+
+    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+        if self.config.target_vocab_size is not None:
+            return self.model._resize_token_embeddings(*args, **kwargs)
+        self.model.decoder._resize_token_embeddings(*args, **kwargs)
+        return super()._resize_token_embeddings(*args, **kwargs)  # the source embedding and lm_head
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.LongTensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        criterion: LabelSmoothedCrossEntropy = CROSS_ENTROPY,
+        skip_logits: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqLMOutput:
+        r"""
+        labels (`torch.LongTensor` of shape `(batch_size, target_length)`, *optional*):
+            The translation, `</s>` included, -100 at padding. The decoder's input is made from it by shifting it
+            right; the loss is the criterion's mean per token, or the sum divided by `num_items_in_batch` if given.
+        criterion (`LabelSmoothedCrossEntropy`, *optional*, defaults to plain cross-entropy):
+            The loss of the labels.
+        skip_logits (`bool`, *optional*):
+            Whether to go from the decoder's states to the loss without ever holding all logits, which is faster and
+            takes a fraction of the memory; the output then has none. By default while training with labels.
+
+        Example:
+
+        ```python
+        >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+
+        >>> config = VanillaTransformerConfig.from_preset("tiny", vocab_size=100)
+        >>> model = VanillaTransformerForConditionalGeneration(config)
+        >>> model(**model.dummy_inputs).logits.shape
+        torch.Size([2, 4, 100])
+        ```"""
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        states = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)  # [B, T, D]
+        if labels is not None:
+            labels = slice_logits_to_keep(labels.unsqueeze(-1), logits_to_keep).squeeze(-1)
+        if skip_logits is None:
+            skip_logits = self.training and labels is not None and self._holds_whole_output_layer()
+        logits = None if skip_logits else self.lm_head(states)  # [B, T, V]
+        loss = None if labels is None else self._loss(criterion, states, logits, labels, **kwargs)
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+    def _holds_whole_output_layer(self) -> bool:
+        """Whether the output layer's matrix can be used apart from its module: not where processes share it out. And a
+        compiler would stop at the shapes, which depend on how many labels there are."""
+        sharded = self.tp_size is not None or isinstance(self.lm_head.weight, DTensor)
+        return not sharded and not is_torchdynamo_compiling()
+
+    def _loss(
+        self,
+        criterion: LabelSmoothedCrossEntropy,
+        states: torch.Tensor,
+        logits: torch.Tensor | None,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        try:
+            if logits is None:
+                return criterion.of_states(states, self.lm_head.weight, labels, num_items_in_batch, self.lm_head.bias)
+            return criterion.of_logits(logits, labels, num_items_in_batch)
+        except (IndexError, RuntimeError) as error:
+            if "out of bounds" not in str(error):
+                raise
+            raise _outside_vocabulary(labels[labels != IGNORED_LABEL], self.lm_head.weight.shape[0]) from error
+
+
+def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
+    """Labels [B, T] one place to the right behind the start token, with `pad_token_id` in place of -100."""
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
+    return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
+
+
+def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
+    """[B, T, H * width] -> [B, H, T, width]. H is inferred: with tensor parallelism a rank has a few of the heads."""
+    return states.unflatten(-1, (-1, width)).transpose(1, 2)
+
+
+def _outside_vocabulary(token_ids: torch.Tensor, vocab_size: int) -> ValueError:
+    worst = token_ids[(token_ids < 0) | (token_ids >= vocab_size)][0].item()
+    hint = "-100 marks padding in labels only" if worst == IGNORED_LABEL else "do tokenizer and model belong together?"
+    return ValueError(
+        f"Token id {worst} is outside the vocabulary of {vocab_size} (ids 0 to {vocab_size - 1}): {hint}"
+    )
+
+
+__all__ = [
+    "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
+]

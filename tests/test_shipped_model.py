@@ -1,0 +1,84 @@
+"""The model that comes with the repository: it loads as any other does, translates as it did when it was released, and
+its folder is a whole repository of the Hub."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from safetensors import safe_open
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from vanilla_transformer import Translator
+from vanilla_transformer.hub import check, require_whole
+from vanilla_transformer.training.evaluation import bleu
+
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "model_cards" / "multi30k-en-de-tiny"
+CAPTIONS = Path(__file__).parent / "data" / "captions"  # 50 pairs of our own making, none of them in Multi30k
+
+TRANSLATIONS = {
+    "A man in a blue shirt is standing on a ladder and cleaning a window.": (
+        "Ein Mann in einem blauen Hemd steht auf einer Leiter und reinigt ein Fenster."
+    ),
+    "Two children are playing in the sand.": "Zwei Kinder spielen im Sand.",
+    "A brown dog is running through the grass.": "Ein brauner Hund rennt durchs Gras.",
+    "A group of friends is having dinner in a restaurant.": (
+        "Eine Gruppe von Freunden isst in einem Restaurant zu Abend."
+    ),
+    "The cyclist rides past a red house.": "Der Radfahrer fährt an einem roten Haus vorbei.",
+}
+CAPTIONS_BLEU = 80.98
+
+
+@pytest.fixture(scope="module")
+def translator():
+    return Translator.from_pretrained(FOLDER, device="cpu")
+
+
+def test_translations_are_those_of_the_release(translator):
+    assert dict(zip(TRANSLATIONS, translator(list(TRANSLATIONS)), strict=True)) == TRANSLATIONS
+
+
+def test_bleu_on_captions_of_our_own(translator):
+    sources, references = (Path(f"{CAPTIONS}.{side}").read_text("utf-8").splitlines() for side in ("en", "de"))
+    assert len(sources) == len(references) == 50
+    # A tie within rounding may fall otherwise on another CPU: a sentence of fifty is worth about one point.
+    assert bleu(translator(sources), references).score == pytest.approx(CAPTIONS_BLEU, abs=1.0)
+
+
+def test_stock_classes_load_it(translator):
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+    assert model.num_parameters() <= 2_700_000
+    text = next(iter(TRANSLATIONS))
+    output = model.generate(**tokenizer(text, return_tensors="pt"), num_beams=1, max_new_tokens=40)
+    assert tokenizer.decode(output[0], skip_special_tokens=True) == translator(text, num_beams=1)
+
+
+def test_the_folder_is_a_whole_repository_in_safetensors():
+    require_whole(FOLDER)
+    files = [path for path in FOLDER.rglob("*") if path.is_file() and path.relative_to(FOLDER).parts[0][0] != "."]
+    assert sum(path.stat().st_size for path in files) < 12 * 10**6
+    assert not [path for path in files if path.suffix in (".bin", ".pt", ".pkl")]
+    with safe_open(FOLDER / "model.safetensors", framework="pt") as file:
+        assert file.keys()
+
+
+def test_it_loads_without_this_package(translator):
+    check(FOLDER, translator, list(TRANSLATIONS)[:1])
+
+
+def test_the_card_says_what_people_must_know():
+    card = (FOLDER / "README.md").read_text(encoding="utf-8")
+    for words in ("license: other", "non-commercial", "sacreBLEU", "nrefs:1|case:mixed", "learning_curve.png"):
+        assert words in card
+    assert card.count("reference:") >= 5  # real failures, with what would have been right
+
+
+@pytest.mark.parametrize("given", ["Two children are playing in the sand.\n", ""], ids=["stdin", "nothing"])
+def test_make_translate(given):
+    command = ["make", "--no-print-directory", "translate", f"BIN={Path(sys.executable).parent}", "INSTALLED="]
+    done = subprocess.run(command, input=given, capture_output=True, text=True, cwd=ROOT, check=True)
+    expected = TRANSLATIONS[given.strip() or next(iter(TRANSLATIONS))]
+    assert done.stdout.splitlines()[-1] == expected

@@ -110,6 +110,9 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
             if tokenizers[1] is not None:
                 tokenizers[1].save_pretrained(temporary / TARGET)
     accelerator.print(f"model in {folder / 'model'}")
+    # What holds on to the process group goes before the group itself. Were it the last to let go, it would wait for
+    # the group's threads while they wait for Python's lock, which it holds (torch 2.13, gloo).
+    model, optimizer, loader = accelerator.free_memory(model, optimizer, loader)
     accelerator.end_training()
     return losses
 

@@ -72,7 +72,9 @@ def environment() -> dict[str, str]:
 
 
 def run(*arguments, **keywords) -> str:
-    done = subprocess.run(command(*arguments, **keywords), capture_output=True, text=True, env=environment())
+    # Five minutes: a run that hangs must not hang the tests.
+    options = {"capture_output": True, "text": True, "env": environment(), "timeout": 300}
+    done = subprocess.run(command(*arguments, **keywords), **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.scripts.peers import OnnxModel
+    from vanilla_transformer.scripts.onnx_model import OnnxModel
 
 
 REFERENCE = "MarianMT generate"
@@ -205,7 +205,7 @@ class Decoders:
 
     @cached_property
     def onnx_model(self) -> "OnnxModel":
-        from vanilla_transformer.scripts.peers import OnnxModel
+        from vanilla_transformer.scripts.onnx_model import OnnxModel
 
         return OnnxModel(self.model)
 

@@ -104,10 +104,12 @@ def evaluate_bleu(
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])
         sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
-        system = translations(options.model, options.hypotheses, sources, decoding, loading)
-        baseline = None
+        system, decoded = translations(options.model, options.hypotheses, sources, decoding, loading)
+        baseline = baseline_decoded = None
         if options.baseline_model or options.baseline_hypotheses:
-            baseline = translations(options.baseline_model, options.baseline_hypotheses, sources, decoding, loading)
+            baseline, baseline_decoded = translations(
+                options.baseline_model, options.baseline_hypotheses, sources, decoding, loading
+            )
             write_lines(folder / BASELINE, baseline)
         write_lines(folder / HYPOTHESES, system)
 
@@ -117,7 +119,10 @@ def evaluate_bleu(
         results["by_source_length"] = [bucket._asdict() for bucket in buckets]
         if baseline is not None:
             results["against_baseline"] = compared(system, baseline, references, options, by)
-        results |= description(options, decoding, loading, corpus, len(pairs))
+        results["decoding"] = decoded
+        if baseline_decoded:
+            results["baseline_decoding"] = baseline_decoded
+        results |= description(options, loading, corpus, len(pairs))
         plot_bleu_by_length(buckets, folder / PICTURE)
         write_json(folder / RESULTS, results)
     return results
@@ -129,9 +134,10 @@ def translations(
     sources: list[str],
     decoding: DecodingArguments,
     loading: LoadingArguments,
-) -> list[str]:
-    """A translation of each source, by the model or from the file, each on one line."""
+) -> tuple[list[str], dict[str, Any] | None]:
+    """A translation of each source, each on one line, and how the model decoded; `None` for those from the file."""
     from vanilla_transformer import Translator
+    from vanilla_transformer.beam_search import decoding_options
     from vanilla_transformer.training.evaluation import require_same_number
     from vanilla_transformer.training.files import lines_in_files
     from vanilla_transformer.training.output import one_line
@@ -139,9 +145,10 @@ def translations(
     if file:
         found = list(lines_in_files([file]))
         require_same_number(found, sources, f"lines in {file}")
-        return found
+        return found, None
     translator = Translator.from_pretrained(model, **vars(loading))
-    return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **vars(decoding))]
+    settings = decoding_options(translator.model.generation_config, **vars(decoding))
+    return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **settings)], settings
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
@@ -183,11 +190,7 @@ def compared(
 
 
 def description(
-    options: EvaluationArguments,
-    decoding: DecodingArguments,
-    loading: LoadingArguments,
-    corpus: CorpusArguments,
-    sentences: int,
+    options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments, sentences: int
 ) -> dict[str, Any]:
     """What was measured, for whoever reads results.json later."""
     from vanilla_transformer.training.run_directory import versions
@@ -197,7 +200,6 @@ def description(
     names = ("model", "hypotheses", "baseline_model", "baseline_hypotheses")
     return {
         **{name: getattr(options, name) for name in names if getattr(options, name)},
-        "decoding": vars(decoding) if uses_model else None,
         "loading": vars(loading) if uses_model else None,
         "corpus": {name: getattr(corpus, name) for name in (*given, "source_lang", "target_lang")},
         "sentences": sentences,

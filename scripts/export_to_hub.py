@@ -87,7 +87,7 @@ def export_run(options: ExportArguments) -> Path:
     with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
         card = model_card(
             run,
-            translator.model.config,
+            translator.model,
             CardOptions(
                 repo_id=options.push_to or Path(options.output_dir).name,
                 license=options.license,

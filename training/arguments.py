@@ -136,6 +136,8 @@ class ModelArguments:
     tokenizer: str | None = key(
         None, "A tokenizer that is there already (folder or Hub); by default one is learned from the training text."
     )
+    num_beams: int | None = key(None, "Beam that the finished model decodes with; by default the paper's, 4.")
+    length_penalty: float | None = key(None, "Alpha of its length penalty; by default the paper's, 0.6.")
 
     def __post_init__(self):
         if isinstance(self.model_config, str):
@@ -145,22 +147,31 @@ class ModelArguments:
                 raise ValueError(f"model_config={self.model_config!r} is not valid JSON ({error}).") from error
         if not isinstance(self.model_config, dict | None):
             raise ValueError(f'model_config={self.model_config!r} must name fields, for example {{"dropout": 0.3}}.')
+        _require_decoding(self.num_beams, self.length_penalty)
 
 
 @dataclass
 class DecodingArguments:
-    """How a model translates; the defaults are the paper's."""
+    """How a model translates: by default as its own settings say, and where they are silent as in the paper."""
 
-    num_beams: int = key(4, "Beam of the search; 1 is greedy.")
-    length_penalty: float = key(0.6, "Alpha of the length penalty: more makes longer.")
+    num_beams: int | None = key(None, "Beam of the search, 1 for greedy; by default the model's own, else 4.")
+    length_penalty: float | None = key(
+        None, "Alpha of the length penalty, more makes longer; by default the model's own, else 0.6."
+    )
     penalty: Literal["gnmt", "length"] = key("gnmt", "gnmt: ((5 + length) / 6)^alpha; length: length^alpha.")
     max_extra_tokens: int = key(50, "A translation has at most so many tokens more than its source.")
 
     def __post_init__(self):
-        if self.num_beams < 1:
-            raise ValueError(f"--num_beams {self.num_beams}: a beam holds at least 1.")
+        _require_decoding(self.num_beams, self.length_penalty)
         if self.max_extra_tokens < 0:
             raise ValueError(f"--max_extra_tokens {self.max_extra_tokens}: give 0 or more.")
+
+
+def _require_decoding(num_beams: int | None, length_penalty: float | None) -> None:
+    if num_beams is not None and (not isinstance(num_beams, int) or num_beams < 1):
+        raise ValueError(f"num_beams={num_beams!r} must be a whole number of 1 (greedy) or more.")
+    if length_penalty is not None and (not isinstance(length_penalty, int | float) or not abs(length_penalty) <= 10):
+        raise ValueError(f"length_penalty={length_penalty!r} must lie between -10 and 10; the paper's is 0.6.")
 
 
 @dataclass
@@ -185,18 +196,29 @@ class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter)
     """Defaults beside each option, the script's docstring as it was written."""
 
 
+class _Parser(HfArgumentParser):
+    """Where an option or a key has a wrong value, says that and not how all the others are written."""
+
+    def error(self, message: str):
+        raise ValueError(f"{message} (see --help).")
+
+
 def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str] | None = None) -> tuple:
     """One instance of each dataclass from the command line, the first word of which may be a recipe in YAML.
 
     The recipe's keys are those of the command line, and the command line wins. A key that nothing reads is refused.
     """
     argv = list(sys.argv[1:] if argv is None else argv)
-    parser = HfArgumentParser(types, description=description, formatter_class=_HelpFormatter)
+    parser = _Parser(types, description=description, formatter_class=_HelpFormatter)
+    known = {action.dest for action in parser._actions} - {"help"}
     if argv and not argv[0].startswith("-"):
-        recipe = _read_recipe(argv.pop(0), {action.dest for action in parser._actions} - {"help"})
+        recipe = _read_recipe(argv.pop(0), known)
         parser.set_defaults(**recipe)
         _merge_dicts(argv, recipe)
-    return parser.parse_args_into_dataclasses(argv)
+    *found, unread = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+    for word in unread:
+        raise ValueError(f"{word!r} is none of the options.{_hint(word.lstrip('-').replace('-', '_'), known)}")
+    return tuple(found)
 
 
 def _merge_dicts(argv: list[str], recipe: dict) -> None:
@@ -221,10 +243,13 @@ def _read_recipe(path: str, known: set[str]) -> dict:
         )
     for name in recipe:
         if name not in known:
-            close = get_close_matches(str(name), known, n=1)
-            hint = f" Did you mean {close[0]!r}?" if close else " See --help for all keys."
-            raise ValueError(f"The recipe {path} has a key {name!r} that nothing reads.{hint}")
+            raise ValueError(f"The recipe {path} has a key {name!r} that nothing reads.{_hint(str(name), known)}")
     return recipe
+
+
+def _hint(name: str, known: set[str]) -> str:
+    close = get_close_matches(name, known, n=1)
+    return f" Did you mean {close[0]!r}?" if close else " See --help for all there are."
 
 
 @contextmanager

@@ -11,8 +11,9 @@ from typing import Any
 
 import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 
+from vanilla_transformer.beam_search import decoding_options
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -52,11 +53,12 @@ class CardOptions:
     dataset: str | None = None
 
 
-def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) -> str:
+def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) -> str:
     """The card of the run in a folder, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe, description = _recipe(run), _read_json(run / "run.json")
-    results = _results(run, recipe, options)
+    config, decoding = model.config, decoding_options(model.generation_config)
+    results = _results(run, recipe, options, decoding)
     languages = recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
     dataset = options.dataset or recipe.get("dataset")
     name = options.repo_id.rsplit("/", 1)[-1]
@@ -83,6 +85,7 @@ def model_card(run: str | Path, config: PreTrainedConfig, options: CardOptions) 
         target_folder=None if getattr(config, "target_vocab_size", None) is None else TARGET,
         preset=None if recipe.get("model_name_or_path") else recipe.get("preset"),
         architecture=_architecture(config),
+        decoding=decoding,
         results=results,
         curve="learning_curve.png" if (run / "learning_curve.png").is_file() else None,
         training=_training(run, recipe, description, options.dataset),
@@ -111,7 +114,7 @@ def rename(path: Path, repo_id: str) -> None:
 # --- results ---
 
 
-def _results(run: Path, recipe: dict, options: CardOptions) -> list[dict[str, Any]]:
+def _results(run: Path, recipe: dict, options: CardOptions, usual: dict) -> list[dict[str, Any]]:
     """A row for each figure: the run's own, then those of its evaluations."""
     rows = []
     own = _read_json(run / "results.json")
@@ -127,7 +130,7 @@ def _results(run: Path, recipe: dict, options: CardOptions) -> list[dict[str, An
         _require_this_model(found, run, place)
         corpus = found["corpus"]
         text = _text(corpus, "test", options.dataset)
-        rows += _rows(text, corpus.get("test_split", "test"), figures, _how(found))
+        rows += _rows(text, corpus.get("test_split", "test"), figures, _how(found, usual))
     return rows
 
 
@@ -137,18 +140,18 @@ def _require_this_model(evaluation: dict, run: Path, place: Path) -> None:
         raise ValueError(f"{place} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
 
 
-def _how(evaluation: dict) -> str:
+def _how(evaluation: dict, usual: dict[str, Any]) -> str:
     """What else a reader must know of a figure: how many sentences, and how they were translated if not as usual."""
-    decoding = evaluation.get("decoding") or {}
-    beams, alpha = decoding.get("num_beams", 4), decoding.get("length_penalty", 0.6)
+    decoding = {**usual, **(evaluation.get("decoding") or {})}
+    beams, alpha = decoding["num_beams"], decoding["length_penalty"]
     words = [f"{evaluation['sentences']:,} sentences"]
     if evaluation.get("model") is None:
         words.append("translations given")
-    elif (beams, alpha) != (4, 0.6):
+    elif (beams, alpha) != (usual["num_beams"], usual["length_penalty"]):
         words.append(f"beam {beams}, alpha {alpha}")
     loading = evaluation.get("loading") or {}
-    usual = {"backend": "torch", "quantization": "float32"}
-    words += [loading[name] for name, value in usual.items() if loading.get(name, value) != value]
+    plain = {"backend": "torch", "quantization": "float32"}
+    words += [loading[name] for name, value in plain.items() if loading.get(name, value) != value]
     return ", ".join(words)
 
 

@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer.beam_search import PAPER_DECODING, beam_search
+from vanilla_transformer.beam_search import beam_search, decoding_options
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
 from vanilla_transformer.translation import longest_sequence
 
@@ -40,10 +40,11 @@ def perplexity(loss: float) -> float:
 def translate_ids(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, sources: Sequence[list[int]], **generation
 ) -> list[list[int]]:
-    """One translation for each source of ids, by the paper's beam search (section 6.1)."""
+    """One translation for each source of ids, by the paper's search (section 6.1) with the model's own settings."""
     batch = tokenizer.pad({"input_ids": list(sources)}, return_tensors="pt").to(model.device)
     room = batch["input_ids"].shape[1] + 51  # the start token included
     limit = longest_sequence(model)
-    options = {**PAPER_DECODING, "max_length": room if limit is None else min(room, limit), **generation}
+    generation.setdefault("max_length", room if limit is None else min(room, limit))
+    options = decoding_options(model.generation_config, **generation)
     output = model.generate(**batch, custom_generate=beam_search, use_cache=True, **options)
     return output.tolist()

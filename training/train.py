@@ -114,7 +114,8 @@ def make_model(model_arguments, tokenizer, target_tokenizer):
     overrides = model_arguments.model_config or {}
     if model_arguments.model_name_or_path:
         path = model_arguments.model_name_or_path
-        return AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **overrides)
+        model = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **overrides)
+        return _with_decoding(model, model_arguments)
     config = VanillaTransformerConfig.from_preset(
         model_arguments.preset,
         **{
@@ -127,7 +128,17 @@ def make_model(model_arguments, tokenizer, target_tokenizer):
             **overrides,
         },
     )
-    return VanillaTransformerForConditionalGeneration(config)
+    return _with_decoding(VanillaTransformerForConditionalGeneration(config), model_arguments)
+
+
+def _with_decoding(model, model_arguments):
+    """The model with the recipe's settings for decoding among its own, where there are any."""
+    from vanilla_transformer.beam_search import decoding_options
+
+    asked = {name: getattr(model_arguments, name) for name in ("num_beams", "length_penalty")}
+    if any(value is not None for value in asked.values()):
+        model.generation_config.update(**decoding_options(model.generation_config, **asked))
+    return model
 
 
 def finish(trainer, datasets) -> dict:

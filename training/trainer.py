@@ -227,13 +227,13 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def translate(self, model: PreTrainedModel, dataset: Dataset, **generation) -> list[str]:
         """Translations of a tokenised data set, in its order, the work shared by all processes."""
-        options = {"num_beams": self.args.eval_beams, **generation}
+        generation.setdefault("num_beams", self.args.eval_beams)
         tokens = dataset.select_columns(["input_ids", "labels"])
         share = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
         found: list[tuple[int, list[int]]] = []
         for indices in share:
             sources = [tokens[index]["input_ids"] for index in indices]
-            found += zip(indices, translate_ids(model, self.processing_class, sources, **options), strict=True)
+            found += zip(indices, translate_ids(model, self.processing_class, sources, **generation), strict=True)
         ordered = [ids for _, ids in sorted(gather_object(found))]
         return self.target_tokenizer.batch_decode(ordered, skip_special_tokens=True)
 

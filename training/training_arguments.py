@@ -38,7 +38,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     prefix_replace: float = key(0.0, "Share of the decoder's input tokens to replace by random ones.")
     prefix_drop: float = key(0.0, "Share of the decoder's input tokens to replace by <unk>.")
     eval_bleu: bool = key(True, "Whether evaluation translates the validation set by beam search for its BLEU.")
-    eval_beams: int = key(4, "Beam of that search.")
+    eval_beams: int | None = key(None, "Beam of that search, where it is not the model's own (num_beams).")
     early_stopping: int | None = key(None, "Stop after so many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of the last so many checkpoints; 0: the last.")
     ema_decay: float = key(
@@ -62,7 +62,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             ("label_smoothing_factor", 0.0, 'model_config: {"label_smoothing": ...}'),
             ("per_device_train_batch_size", 8, "max_tokens"),
             ("predict_with_generate", False, "eval_bleu"),
-            ("generation_num_beams", None, "eval_beams"),
+            ("generation_num_beams", None, "num_beams"),
         ]:
             if getattr(self, name) != default:
                 raise ValueError(f"{name} is for the stock trainer: here set {instead}.")

@@ -19,6 +19,7 @@ tokens its id, and which beam of the step before it came from.
 """
 
 import math
+from typing import Any
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -54,6 +55,16 @@ ROW_BY_ROW = (
     processors.SuppressTokensAtBeginLogitsProcessor,
     processors.SuppressTokensLogitsProcessor,
 )
+
+
+def decoding_options(config: GenerationConfig, **asked) -> dict[str, Any]:
+    """How to decode: as asked, else as the model's own settings say, else as in the paper. `None` asks for nothing."""
+    own = {name: getattr(config, name) for name in PAPER_DECODING}
+    return {**PAPER_DECODING, **_without_none(own), **_without_none(asked)}
+
+
+def _without_none(options: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 @torch.no_grad()

@@ -27,7 +27,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .beam_search import PAPER_DECODING
+from .beam_search import PAPER_DECODING, decoding_options
 from .tokenization_vanilla_transformer import TARGET
 from .translation import Translator
 
@@ -73,7 +73,7 @@ def export(
         card: The text of README.md, metadata included.
     """
     folder = Path(folder)
-    with _code_goes_along(model), _decodes_like_the_paper(model):
+    with _code_goes_along(model), _says_how_it_decodes(model):
         model.save_pretrained(folder)
     _save_tokenizer(tokenizer, folder)
     if target_tokenizer is not None:
@@ -108,9 +108,10 @@ def _code_goes_along(model: PreTrainedModel) -> Iterator[None]:
 
 
 @contextmanager
-def _decodes_like_the_paper(model: PreTrainedModel) -> Iterator[None]:
+def _says_how_it_decodes(model: PreTrainedModel) -> Iterator[None]:
+    """Within, the model's settings have what `Translator` would take for granted: others read nothing else."""
     before = model.generation_config.to_dict()
-    model.generation_config.update(**PAPER_DECODING)
+    model.generation_config.update(**decoding_options(model.generation_config))
     try:
         yield
     finally:

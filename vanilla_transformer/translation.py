@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .beam_search import PAPER_DECODING, beam_search
+from .beam_search import beam_search, decoding_options
 from .ctranslate2_model import CTranslate2Model, require_known
 from .quantization import quantized, require_quantization
 from .tokenization_vanilla_transformer import load_tokenizers
@@ -192,8 +192,9 @@ class Translator:
             sample: Draw translations at random instead of searching for the best.
             attention: Whether to keep what encoder and decoder attended to.
             progress: Whether to show a progress bar.
-            generation: Options of `generate`, on top of the paper's (`num_beams=4`, `length_penalty=0.6`); those of
-                `beam_search`; with `sample`, for instance `temperature` and `top_k`.
+            generation: Options of `generate`, on top of the model's own `num_beams` and `length_penalty` or, where its
+                `generation_config` has none, the paper's (4 and 0.6); those of `beam_search`; with `sample`, for
+                instance `temperature` and `top_k`.
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
@@ -201,14 +202,15 @@ class Translator:
             raise ValueError(f"n_best={n_best} must be at least 1.")
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
-        if generation.get("num_beams", 1) < 1:
-            raise ValueError(f"num_beams={generation['num_beams']}: a beam holds at least 1, which is greedy search.")
         if sample:
             options = {"do_sample": True, "num_beams": 1, **generation, "num_return_sequences": n_best}
             nothing = Hypothesis("", None)
         else:
-            options = {**PAPER_DECODING, **generation, "num_return_sequences": n_best, "custom_generate": beam_search}
+            options = decoding_options(self.model.generation_config, **generation)
+            options |= {"num_return_sequences": n_best, "custom_generate": beam_search}
             nothing = Hypothesis("", 0.0)
+            if options["num_beams"] < 1:
+                raise ValueError(f"num_beams={options['num_beams']}: a beam holds at least 1, which is greedy search.")
             if n_best > options["num_beams"]:
                 raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
             if options["num_beams"] == 1:

@@ -1,8 +1,10 @@
 import json
+import shutil
 import subprocess
 import sys
 
 import pytest
+from transformers import GenerationConfig
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import evaluate_bleu
@@ -59,6 +61,17 @@ def test_a_model_is_decoded_as_in_the_paper(run, model_folder):
     assert results["loading"].items() >= loading.items()
     assert results["versions"]["sacrebleu"]
     assert "hypotheses" not in results
+
+
+def test_a_model_is_decoded_as_its_own_settings_say(run, model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    settings = GenerationConfig.from_pretrained(folder)
+    settings.update(num_beams=2, length_penalty=1.5)
+    settings.save_pretrained(folder)
+    results, written = run("--model", str(folder), "--length_penalty", "0.1")
+    expected = Translator.from_pretrained(model_folder)(SOURCES, num_beams=2, length_penalty=0.1)
+    assert lines_of(written / "hypotheses.txt") == [text.replace("\n", " ") for text in expected]
+    assert (results["decoding"]["num_beams"], results["decoding"]["length_penalty"]) == (2, 0.1)
 
 
 def test_options_reach_the_search(run, model_folder):
@@ -150,7 +163,8 @@ def test_a_baseline_model(run, tmp_path, model_folder):
     translated = Translator.from_pretrained(model_folder)(SOURCES)
     assert lines_of(folder / "baseline_hypotheses.txt") == [text.replace("\n", " ") for text in translated]
     assert results["baseline_model"] == str(model_folder)
-    assert results["decoding"]["num_beams"] == 4
+    assert results["baseline_decoding"]["num_beams"] == 4
+    assert results["decoding"] is None
 
 
 # --- nothing is lost ---
@@ -185,7 +199,7 @@ def test_nothing_is_overwritten_unasked_or_left_half_done(run, tmp_path, model_f
         (["--hypotheses", "h", "--bootstrap_samples", "0"], "--bootstrap_samples 0: give at least 1"),
         (["--hypotheses", "h", "--length_bounds", "9", "5"], r"--length_bounds \[9, 5\]: give ascending numbers"),
         (["--hypotheses", "h", "--length_bounds", "0", "5"], r"--length_bounds \[0, 5\]: give ascending numbers"),
-        (["--model", "m", "--num_beams", "0"], "--num_beams 0: a beam holds at least 1"),
+        (["--model", "m", "--num_beams", "0"], "num_beams=0 must be a whole number of 1"),
         (["--model", "m", "--max_extra_tokens", "-1"], "--max_extra_tokens -1: give 0 or more"),
     ],
 )

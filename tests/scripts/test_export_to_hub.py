@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.hub import SENTENCES, check, export, require_whole
@@ -85,6 +85,18 @@ def test_it_translates_the_same_where_this_package_is_unknown(exported, run):
     translator = Translator.from_pretrained(run / "model", device="cpu")
     texts = ["word 7 en", "🙂", "word " * 30]
     assert check(exported, translator, texts) == [translator(text) for text in texts]
+
+
+def test_a_model_s_own_decoding_goes_along(run, tmp_path):
+    own = shutil.copytree(run, tmp_path / "run")
+    settings = GenerationConfig.from_pretrained(own / "model")
+    settings.update(num_beams=5, length_penalty=1.1)
+    settings.save_pretrained(own / "model")
+    export_to_hub.main(["--run", str(own), "--output_dir", str(tmp_path / "hub")])
+    decoding = json.loads((tmp_path / "hub" / "generation_config.json").read_text())
+    assert (decoding["num_beams"], decoding["length_penalty"]) == (5, 1.1)
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "a beam of 5, the length penalty ((5 + length) / 6)^1.1" in card
 
 
 @pytest.mark.parametrize(

@@ -16,8 +16,8 @@ from transformers import (
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.training import metrics, train_accelerate
 from vanilla_transformer.training import train as train_script
-from vanilla_transformer.training import train_accelerate
 from vanilla_transformer.training.ema import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TranslationTrainer
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
@@ -363,6 +363,28 @@ def test_an_option_changes_one_field_of_the_recipes_model(recipe, tmp_path):
     assert (config.dropout, config.encoder_layers, config.d_model) == (0.25, 1, 32)
 
 
+def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeypatch):
+    searches = []
+    real = metrics.beam_search
+
+    def watched(model, input_ids, generation_config, **options):
+        searches.append((generation_config.num_beams, generation_config.length_penalty))
+        return real(model, input_ids, generation_config=generation_config, **options)
+
+    monkeypatch.setattr(metrics, "beam_search", watched)
+    train_script.main(recipe(max_steps=2, eval_strategy="no", length_penalty=1.2))
+    assert set(searches) == {(4, 1.2)}
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config
+    assert (settings.num_beams, settings.length_penalty) == (4, 1.2)
+    searches.clear()
+    start = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--output_dir", str(tmp_path / "tuned")]
+    keys = {"num_beams": 3, "eval_beams": 2, "model_config": {}}
+    train_script.main([*recipe(max_steps=2, eval_strategy="no", **keys), *start])
+    assert set(searches) == {(2, 1.2)}  # eval_beams is for measuring alone
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "tuned" / "model").generation_config
+    assert (settings.num_beams, settings.length_penalty) == (3, 1.2)
+
+
 def test_going_on_with_other_data_is_refused(recipe, tmp_path):
     train_script.main(recipe(max_steps=4))
     with pytest.raises(SystemExit, match=r"was started with max_tokens=128, not 64"):
@@ -403,12 +425,21 @@ def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):
         ({"label_smoothing_factor": 0.1}, r"label_smoothing_factor is for the stock trainer"),
         ({"per_device_train_batch_size": 16}, r"per_device_train_batch_size is for the stock trainer.*max_tokens"),
         ({"eval_beams": 0}, r"eval_beams=0 must be a whole number of 1 or more"),
+        ({"num_beams": 0}, r"num_beams=0 must be a whole number of 1 \(greedy\) or more"),
+        ({"num_beams": "five"}, r"num_beams.*invalid int value: 'five' \(see --help\)"),
+        ({"length_penalty": 11}, r"length_penalty=11 must lie between -10 and 10"),
         ({"average_checkpoints": -1}, r"average_checkpoints=-1"),
         ({"vocabulary_pairs": 0}, r"vocabulary_pairs=0 must be at least 1"),
         ({"source_lang": False}, r"source_lang=False is not text.*quotes"),
         ({"model_config": {"banana": 1}}, r"'banana' is not a field"),
     ],
 )
-def test_a_bad_value_ends_in_a_sentence(recipe, keys, message):
+def test_a_bad_value_ends_in_a_sentence(recipe, keys, message, capsys):
     with pytest.raises(SystemExit, match=message):
         train_script.main(recipe(**keys))
+    assert "usage" not in capsys.readouterr().err
+
+
+def test_a_mistyped_option_ends_in_a_sentence(recipe):
+    with pytest.raises(SystemExit, match=r"'--max-stepz' is none of the options\. Did you mean 'max_steps'\?"):
+        train_script.main([*recipe(), "--max-stepz", "3"])

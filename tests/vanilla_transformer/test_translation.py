@@ -73,6 +73,20 @@ def t5():
 SHORT = {"max_extra_tokens": 5}
 
 
+@pytest.mark.parametrize("make", [vanilla, marian])
+def test_a_model_s_own_settings_take_the_place_of_the_paper_s(make, tokenizer):
+    model, texts = make(), TEXTS[:6]
+    translator = Translator(model, tokenizer)
+    paper, own = translator(texts, **SHORT), {"num_beams": 2, "length_penalty": 3.0}
+    assert paper == translator(texts, num_beams=4, length_penalty=0.6, **SHORT)
+    expected = translator(texts, **own, **SHORT)
+    assert expected != paper
+    model.generation_config.update(**own)
+    assert translator(texts, **SHORT) == expected
+    assert translator(texts, num_beams=None, length_penalty=None, **SHORT) == expected
+    assert translator(texts, num_beams=4, length_penalty=0.6, **SHORT) == paper
+
+
 # --- the same whatever the batch ---
 
 

@@ -55,7 +55,7 @@ def average_checkpoints(options: AverageArguments) -> list[Path]:
     if not paths:
         raise ValueError(f"{options.run} has no whole checkpoint.")
     state = average(load_states(paths))
-    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
         shutil.copytree(paths[-1], folder, ignore=shutil.ignore_patterns(*ONLY_FOR_TRAINING), dirs_exist_ok=True)
         save_file(state, folder / WEIGHTS, metadata={"format": "pt"})
     return paths

@@ -238,7 +238,7 @@ def report(
     place = nullcontext()
     if options.output_dir:
         require_only(options.output_dir, (RESULTS, PICTURE), "benchmark")
-        place = whole_folder(options.output_dir, overwrite=options.overwrite)
+        place = whole_folder(options.output_dir, known_by=RESULTS, overwrite=options.overwrite)
     with place as folder:  # refused before anything is measured
         found = []
         for table in tables:

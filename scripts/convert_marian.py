@@ -55,7 +55,7 @@ def convert(options: ConvertArguments) -> float:
     from vanilla_transformer.training.output import whole_folder
 
     to_vanilla = options.to == "vanilla"
-    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
         model = load(options.model, "marian" if to_vanilla else "vanilla_transformer", revision=options.revision)
         converted = from_marian(model) if to_vanilla else to_marian(model)
         difference = largest_difference(model, converted)

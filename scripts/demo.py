@@ -44,8 +44,6 @@ def train_or_go_on(folder: Path) -> bool:
     if not (folder / "results.json").is_file():
         recipe = Path(train.__file__).parent / "recipes" / "demo.yaml"
         resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
-        if not resume:
-            (folder / "run.json").unlink(missing_ok=True)  # a demo that died before its first checkpoint starts again
         train.main([str(recipe), "--output_dir", str(folder), *resume])
     return (folder / "results.json").is_file()
 

@@ -1,6 +1,6 @@
 """Measure translations: sacreBLEU, the paper's own BLEU, tokenised BLEU, chrF and TER, each with its signature.
 
-A model on files data/test.en + data/test.de, decoded as in the paper:
+A model on files data/test.en + data/test.de, decoded as its settings say or else as in the paper:
 
     vanilla-evaluate-bleu --model runs/demo/model --test_files data/test --output_dir runs/demo/evaluation
 
@@ -49,7 +49,9 @@ class EvaluationArguments:
 
     model: str | None = key(None, "Folder or name on the Hub of the model: this one, MarianMT, T5 ...")
     hypotheses: str | None = key(None, "File with translations to measure, one a line, in place of a model.")
-    baseline_model: str | None = key(None, "A model to compare with, decoded in the same way.")
+    baseline_model: str | None = key(
+        None, "A model to compare with, decoded by the same options or else its own settings."
+    )
     baseline_hypotheses: str | None = key(None, "Translations to compare with, in place of a model.")
     bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")
 
@@ -101,7 +103,7 @@ def evaluate_bleu(
     ):
         raise ValueError("Options of decoding and loading do nothing to translations from files: leave them out.")
     require_only(options.output_dir, (RESULTS, HYPOTHESES, BASELINE, PICTURE), "evaluation")
-    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, known_by=RESULTS, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])
         sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
         system, decoded = translations(options.model, options.hypotheses, sources, decoding, loading)
@@ -137,7 +139,7 @@ def translations(
 ) -> tuple[list[str], dict[str, Any] | None]:
     """A translation of each source, each on one line, and how the model decoded; `None` for those from the file."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.beam_search import decoding_options
+    from vanilla_transformer.decoding import decoding_options
     from vanilla_transformer.training.evaluation import require_same_number
     from vanilla_transformer.training.files import lines_in_files
     from vanilla_transformer.training.output import one_line

@@ -56,7 +56,7 @@ def export_model(options: ExportArguments) -> None:
     from vanilla_transformer.training.output import whole_folder
 
     require_ctranslate2()
-    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, known_by="model.bin", overwrite=options.overwrite) as folder:
         model = load(options.model, "vanilla_transformer", revision=options.revision)
         tokenizer, target_tokenizer = load_tokenizers(options.model, revision=options.revision)
         export(

@@ -84,7 +84,7 @@ def export_run(options: ExportArguments) -> Path:
     if not (run / "model" / "config.json").is_file():
         raise ValueError(f"{run} holds no finished run: there is no {run / 'model'}. Train it to the end first.")
     translator = Translator.from_pretrained(run / "model", device="cpu", dtype=getattr(torch, options.dtype))
-    with whole_folder(options.output_dir, overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
         card = model_card(
             run,
             translator.model,

@@ -2,8 +2,9 @@
 
 import json
 import os
+import re
 import sys
-from argparse import ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from argparse import Action, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,7 +15,9 @@ from typing import Literal
 import yaml
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
-from transformers.hf_argparser import HfArgumentParser
+from transformers.hf_argparser import HfArgumentParser, string_to_bool
+
+from vanilla_transformer.decoding import require_decoding
 
 
 def key(default, help: str):
@@ -136,8 +139,10 @@ class ModelArguments:
     tokenizer: str | None = key(
         None, "A tokenizer that is there already (folder or Hub); by default one is learned from the training text."
     )
-    num_beams: int | None = key(None, "Beam that the finished model decodes with; by default the paper's, 4.")
-    length_penalty: float | None = key(None, "Alpha of its length penalty; by default the paper's, 0.6.")
+    num_beams: int | None = key(
+        None, "Beam that the finished model decodes with; by default its own, or the paper's 4."
+    )
+    length_penalty: float | None = key(None, "Alpha of its length penalty; by default its own, or the paper's 0.6.")
 
     def __post_init__(self):
         if isinstance(self.model_config, str):
@@ -147,7 +152,7 @@ class ModelArguments:
                 raise ValueError(f"model_config={self.model_config!r} is not valid JSON ({error}).") from error
         if not isinstance(self.model_config, dict | None):
             raise ValueError(f'model_config={self.model_config!r} must name fields, for example {{"dropout": 0.3}}.')
-        _require_decoding(self.num_beams, self.length_penalty)
+        require_decoding(self.num_beams, self.length_penalty)
 
 
 @dataclass
@@ -162,16 +167,7 @@ class DecodingArguments:
     max_extra_tokens: int = key(50, "A translation has at most so many tokens more than its source.")
 
     def __post_init__(self):
-        _require_decoding(self.num_beams, self.length_penalty)
-        if self.max_extra_tokens < 0:
-            raise ValueError(f"--max_extra_tokens {self.max_extra_tokens}: give 0 or more.")
-
-
-def _require_decoding(num_beams: int | None, length_penalty: float | None) -> None:
-    if num_beams is not None and (not isinstance(num_beams, int) or num_beams < 1):
-        raise ValueError(f"num_beams={num_beams!r} must be a whole number of 1 (greedy) or more.")
-    if length_penalty is not None and (not isinstance(length_penalty, int | float) or not abs(length_penalty) <= 10):
-        raise ValueError(f"length_penalty={length_penalty!r} must lie between -10 and 10; the paper's is 0.6.")
+        require_decoding(self.num_beams, self.length_penalty, self.max_extra_tokens)
 
 
 @dataclass
@@ -211,30 +207,55 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
     argv = list(sys.argv[1:] if argv is None else argv)
     parser = _Parser(types, description=description, formatter_class=_HelpFormatter)
     known = {action.dest for action in parser._actions} - {"help"}
+    recipe = {}
     if argv and not argv[0].startswith("-"):
         recipe = _read_recipe(argv.pop(0), known)
-        parser.set_defaults(**recipe)
-        _merge_dicts(argv, recipe)
-    *found, unread = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True)
+        actions = {action.dest: action for action in reversed(parser._actions)}  # not those of the form --no_...
+        parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
+    namespace, unread = parser.parse_known_args(argv)
     for word in unread:
         raise ValueError(f"{word!r} is none of the options.{_hint(word.lstrip('-').replace('-', '_'), known)}")
-    return tuple(found)
+    options = vars(namespace)
+    return parser.parse_dict({name: _merged(recipe.get(name), value) for name, value in options.items()})
 
 
-def _merge_dicts(argv: list[str], recipe: dict) -> None:
+def _as_typed(name: str, value, action: Action):
+    """A value of the recipe as the command line would have it, whose own checks it then meets."""
+    if value is None and action.default is not None:
+        raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
+    if isinstance(value, list | dict) and (action.type in (int, float, string_to_bool) or action.choices):
+        raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
+    if isinstance(value, str) and action.nargs == "+":
+        return [value]
+    is_number = isinstance(value, int | float) and not (isinstance(value, bool) and action.type is str)
+    return str(value) if is_number else value
+
+
+def _merged(of_recipe, value):
     """`--model_config '{"dropout": 0.3}'` changes that field of the recipe's dict and leaves the others."""
-    for place, word in enumerate(argv[:-1]):
-        name = word.removeprefix("--").replace("-", "_")
-        if isinstance(recipe.get(name), dict):
-            with suppress(json.JSONDecodeError):  # the dataclass will say what is wrong with it
-                argv[place + 1] = json.dumps({**recipe[name], **json.loads(argv[place + 1])})
+    if not isinstance(of_recipe, dict) or not isinstance(value, str):
+        return value
+    with suppress(json.JSONDecodeError):  # the dataclass will say what is wrong with it
+        fields = json.loads(value)
+        if isinstance(fields, dict):
+            return {**of_recipe, **fields}
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Numbers such as 1e-5, which need a point in YAML 1.1 and else are text there."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
 
 
 def _read_recipe(path: str, known: set[str]) -> dict:
     if not Path(path).is_file():
         raise ValueError(f"There is no recipe {path!r}. Give the path of a YAML file, or only options (see --help).")
     try:
-        recipe = yaml.safe_load(Path(path).read_text(encoding="utf-8")) or {}
+        recipe = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader) or {}
     except yaml.YAMLError as error:
         raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
     if not isinstance(recipe, dict):

@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from vanilla_transformer.beam_search import decoding_options
+from vanilla_transformer.decoding import decoding_options
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -149,6 +149,10 @@ def _how(evaluation: dict, usual: dict[str, Any]) -> str:
         words.append("translations given")
     elif (beams, alpha) != (usual["num_beams"], usual["length_penalty"]):
         words.append(f"beam {beams}, alpha {alpha}")
+    if decoding.get("penalty", "gnmt") != "gnmt":
+        words.append(f"penalty {decoding['penalty']}^alpha")
+    if decoding.get("max_extra_tokens", 50) != 50:
+        words.append(f"at most {decoding['max_extra_tokens']} tokens more than the source")
     loading = evaluation.get("loading") or {}
     plain = {"backend": "torch", "quantization": "float32"}
     words += [loading[name] for name, value in plain.items() if loading.get(name, value) != value]

@@ -184,6 +184,14 @@ def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[
     try:
         config = arguments.dataset_config or _choose_config(arguments)
         loaded = load_dataset(arguments.dataset, config, streaming=arguments.streaming)
+    except RuntimeError as error:
+        if "script" not in str(error):
+            raise
+        raise ValueError(
+            f"The dataset {arguments.dataset!r} is a script, which `datasets` no longer runs: look for its Parquet "
+            "files (often in the revision refs/convert/parquet) and give their folder as dataset, or them as "
+            "train_files."
+        ) from error
     except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
         raise ValueError(
             f"The dataset {arguments.dataset!r} can't be loaded: it is not a local folder with Parquet files, and "
@@ -192,18 +200,21 @@ def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[
     chosen = {}
     for split in splits:
         name = getattr(arguments, f"{split}_split")
-        base = name.split("[")[0]
-        if base in loaded:
-            dataset = loaded[base] if base == name else _slice(arguments, config, name)
+        if all(part.split("[")[0] in loaded for part in name.split("+")):
+            dataset = loaded[name] if name in loaded else _slice(arguments, config, name)
             chosen[split] = _to_pairs(dataset, arguments)
-    if not chosen:
-        raise ValueError(f"{arguments.dataset!r} has the splits {', '.join(loaded)}: set train_split to one of them.")
+        elif split == splits[0] or name != getattr(CorpusArguments, f"{split}_split"):
+            raise ValueError(
+                f"{split}_split={name!r} is not among the splits of {arguments.dataset!r}: {', '.join(loaded)}."
+            )
     return chosen
 
 
 def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset:
     if arguments.streaming:
-        raise ValueError(f"A stream can't be sliced: take the [...] from {name!r} or set streaming to false.")
+        raise ValueError(
+            f"A stream can't be sliced or joined: name one split in place of {name!r}, or set streaming to false."
+        )
     return load_dataset(arguments.dataset, config, split=name)
 
 

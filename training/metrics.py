@@ -7,7 +7,8 @@ import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer.beam_search import beam_search, decoding_options
+from vanilla_transformer.beam_search import beam_search
+from vanilla_transformer.decoding import search_options
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
 from vanilla_transformer.translation import longest_sequence
 
@@ -45,6 +46,6 @@ def translate_ids(
     room = batch["input_ids"].shape[1] + 51  # the start token included
     limit = longest_sequence(model)
     generation.setdefault("max_length", room if limit is None else min(room, limit))
-    options = decoding_options(model.generation_config, **generation)
+    options = search_options(model.generation_config, **generation)
     output = model.generate(**batch, custom_generate=beam_search, use_cache=True, **options)
     return output.tolist()

@@ -11,18 +11,23 @@ from vanilla_transformer.folders import replacing
 
 
 @contextmanager
-def whole_folder(path: str | Path, *, overwrite: bool = False) -> Iterator[Path]:
+def whole_folder(path: str | Path, *, known_by: str, overwrite: bool = False) -> Iterator[Path]:
     """A temporary folder to write into, which becomes `path` when the block ends without an error.
 
     Args:
         path: Where the folder shall be.
+        known_by: A file (or several, with *) that an older result of the same kind has: whatever --overwrite says, no
+            other folder is replaced.
         overwrite: Whether it may take the place of one that is there and not empty.
     """
     path = Path(path)
-    if path.exists() and not overwrite and (not path.is_dir() or any(path.iterdir())):
+    filled = path.exists() and (not path.is_dir() or any(path.iterdir()))
+    if filled and not overwrite:
         raise ValueError(f"{path} is already there: choose another place, or pass --overwrite to replace it.")
     if (path / "run.json").is_file() or any(path.glob("checkpoint-*")):
         raise ValueError(f"{path} holds a training run, which nothing here replaces: choose another place.")
+    if filled and not any(path.glob(known_by)):
+        raise ValueError(f"{path} has no {known_by}, so it is no older result of this kind: choose another place.")
     with replacing(path) as folder:
         yield folder
 

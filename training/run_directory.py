@@ -8,16 +8,17 @@ import time
 from contextlib import suppress
 from dataclasses import MISSING, asdict, fields
 from importlib.metadata import PackageNotFoundError, version
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
 
+from vanilla_transformer.training.averaging import checkpoints
+
 
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
-# Said of one start, not of the run; or a secret.
+# Said of one start, not of the run; or filled in by the library and us; or a secret.
 NOT_IN_RECIPE = {
     *(
         "resume_from_checkpoint",
@@ -27,13 +28,20 @@ NOT_IN_RECIPE = {
         "do_eval",
         "debug",
     ),
-    *("dataloader_pin_memory", "disable_tqdm", "gradient_checkpointing_kwargs", "lr_scheduler_kwargs", "fsdp_config"),
+    *("dataloader_pin_memory", "disable_tqdm"),
+}
+# What the library fills in by itself where the other is not set.
+FILLED_IN = {
+    "fsdp_config": "fsdp",
+    "lr_scheduler_kwargs": "lr_scheduler_kwargs",
+    "gradient_checkpointing_kwargs": "gradient_checkpointing_kwargs",
 }
 
 
 def require_fresh(folder: Path, resume: str | None) -> None:
-    """Refuses to train into a folder that already holds a run, unless that run is to go on."""
-    if (folder / "run.json").is_file() and not resume:
+    """Refuses to train into a folder that already holds a run, unless that run is to go on. One that ended before its
+    first checkpoint has nothing to go on from, and nothing to lose."""
+    if (folder / "run.json").is_file() and (checkpoints(folder) or (folder / "model").exists()) and not resume:
         raise ValueError(
             f"{folder} already holds a run: add --resume_from_checkpoint last to go on with it, or choose another "
             "--output_dir."
@@ -45,6 +53,7 @@ def require_fresh(folder: Path, resume: str | None) -> None:
 # What decides which pairs come in which batch: a run can't go on exactly if it changes.
 DATA_KEYS = (
     *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
+    "data_seed",
     *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
 
@@ -94,7 +103,8 @@ def _differing_keys(*arguments) -> dict[str, Any]:
         for field in fields(each):
             default = field.default if field.default_factory is MISSING else field.default_factory()
             value = content.get(field.name)
-            if field.init and field.name not in NOT_IN_RECIPE and value != default:
+            filled_in = field.name in FILLED_IN and not content[FILLED_IN[field.name]]
+            if field.init and field.name not in NOT_IN_RECIPE and value != default and not filled_in:
                 recipe[field.name] = value
     return json.loads(json.dumps(recipe, default=str))
 
@@ -105,11 +115,11 @@ def write_description(folder: Path, model, corpus, datasets, args) -> None:
     write_json(
         folder / "run.json",
         {
-            "command": [word if before != "--hub_token" else "***" for before, word in pairwise(["", *sys.argv])],
+            "command": [word.replace(args.hub_token, "***") if args.hub_token else word for word in sys.argv],
             "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
             "python": platform.python_version(),
             "versions": versions(),
-            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+            "device": torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else args.device.type,
             "processes": args.world_size,
             "threads": torch.get_num_threads(),
             "seed": args.seed,

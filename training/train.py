@@ -93,7 +93,7 @@ def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder
     corpus = load_corpus(corpus_arguments)
     place = model_arguments.tokenizer or model_arguments.model_name_or_path or folder / "tokenizer"
     if place == folder / "tokenizer" and learn:
-        with whole_folder(place, overwrite=True) as temporary:
+        with whole_folder(place, known_by="tokenizer.json", overwrite=True) as temporary:
             learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
     tokenizers = load_tokenizers(place)
     datasets = {}
@@ -107,13 +107,14 @@ def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder
 def make_model(model_arguments, tokenizer, target_tokenizer):
     """A new model that fits the tokenizers, or a trained one to go on from."""
     import torch
-    from transformers import AutoModelForSeq2SeqLM
+    from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
     from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 
     overrides = model_arguments.model_config or {}
     if model_arguments.model_name_or_path:
         path = model_arguments.model_name_or_path
+        _require_same_shape(AutoConfig.from_pretrained(path), overrides, path)
         model = AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **overrides)
         return _with_decoding(model, model_arguments)
     config = VanillaTransformerConfig.from_preset(
@@ -131,18 +132,32 @@ def make_model(model_arguments, tokenizer, target_tokenizer):
     return _with_decoding(VanillaTransformerForConditionalGeneration(config), model_arguments)
 
 
+def _require_same_shape(config, overrides: dict, path: str) -> None:
+    """A trained model's dropout and smoothing may change when it goes on, but not what its weights depend on."""
+    for name, value in overrides.items():
+        if not hasattr(config, name):
+            raise ValueError(f"model_config sets {name!r}, which the model {path} has no field of: leave it out.")
+        own = getattr(config, name)
+        if value != own and "dropout" not in name and name != "label_smoothing":
+            raise ValueError(
+                f"model_config sets {name}={value!r}, but the trained model {path} has {own!r}: leave it out of the "
+                "recipe, or set it to that."
+            )
+
+
 def _with_decoding(model, model_arguments):
     """The model with the recipe's settings for decoding among its own, where there are any."""
-    from vanilla_transformer.beam_search import decoding_options
+    from vanilla_transformer.decoding import set_decoding
 
     asked = {name: getattr(model_arguments, name) for name in ("num_beams", "length_penalty")}
     if any(value is not None for value in asked.values()):
-        model.generation_config.update(**decoding_options(model.generation_config, **asked))
+        set_decoding(model.generation_config, **asked)
     return model
 
 
 def finish(trainer, datasets) -> dict:
     """The mean of the last checkpoints as the final model, and its results on the validation and test sets."""
+    from vanilla_transformer.decoding import decoding_options
     from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
     from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import write_json
@@ -159,11 +174,12 @@ def finish(trainer, datasets) -> dict:
             raise ValueError(f"The averaged weights do not fit the model: missing {missing}, unexpected {unexpected}.")
         model.tie_weights()
     results: dict = {"averaged": [path.name for path in last], "ema_decay": args.ema_decay}
+    results["decoding"] = decoding_options(model.generation_config)
     scored = [split for split in ("validation", "test") if split in datasets]
     for split in scored:
         results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt")
     if args.should_save:
-        with whole_folder(folder / "model", overwrite=True) as temporary:
+        with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
             trainer.save_final(model, temporary)
         write_json(folder / "results.json", results)
         for split in scored:

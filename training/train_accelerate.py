@@ -104,7 +104,7 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
             )
 
     if accelerator.is_main_process:
-        with whole_folder(folder / "model", overwrite=True) as temporary:
+        with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
             accelerator.unwrap_model(model).save_pretrained(temporary)
             tokenizers[0].save_pretrained(temporary)
             if tokenizers[1] is not None:

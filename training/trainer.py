@@ -1,5 +1,6 @@
 """`TranslationTrainer`: the library's `Seq2SeqTrainer` plus what translation the paper's way needs and it lacks."""
 
+import copy
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -179,7 +180,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         model = self.whole_model()
         training = model.training
         with_bleu = self.args.eval_bleu and "target" in dataset.column_names
-        measured, _ = self._measure(model, dataset, with_bleu=with_bleu)
+        measured, _ = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
         measured.pop("signature", None)  # only numbers can be logged
         model.train(training)
 
@@ -190,7 +191,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         return metrics
 
     def score(self, model: PreTrainedModel, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
-        """Loss, perplexity and sacreBLEU with its signature; the translations are written beside."""
+        """Loss, perplexity and sacreBLEU with its signature, decoded with the model's own settings; the translations
+        are written beside."""
         measured, translations = self._measure(model, dataset, with_bleu=True)
         if self.args.should_save:
             hypotheses.write_text("".join(f"{' '.join(line.split())}\n" for line in translations), encoding="utf-8")
@@ -205,16 +207,17 @@ class TranslationTrainer(Seq2SeqTrainer):
         state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
         with torch.random.fork_rng():  # weights that are drawn only to be replaced must not disturb training
             whole = type(model)(model.config).to(self.args.device)
+        whole.generation_config = copy.deepcopy(model.generation_config)
         whole.load_state_dict(state)
         return whole.train(model.training)
 
     def _measure(
-        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool
+        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool, **generation
     ) -> tuple[dict[str, Any], list[str]]:
         model.eval()
         loss, tokens = self.accelerator.reduce(self._sum_of_losses(model, dataset)).tolist()
         measured: dict[str, Any] = {"loss": loss / tokens, "perplexity": perplexity(loss / tokens)}
-        translations = self.translate(model, dataset) if with_bleu else []
+        translations = self.translate(model, dataset, **generation) if with_bleu else []
         if with_bleu:
             measured["bleu"], measured["signature"] = bleu(translations, dataset["target"])
         return measured, translations
@@ -227,7 +230,6 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def translate(self, model: PreTrainedModel, dataset: Dataset, **generation) -> list[str]:
         """Translations of a tokenised data set, in its order, the work shared by all processes."""
-        generation.setdefault("num_beams", self.args.eval_beams)
         tokens = dataset.select_columns(["input_ids", "labels"])
         share = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
         found: list[tuple[int, list[int]]] = []
@@ -295,6 +297,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             resume_from_checkpoint = str(whole[-1])
         if resume_from_checkpoint:
             _require_same_architecture(self.model, Path(resume_from_checkpoint))
+            _require_last(Path(resume_from_checkpoint), self.args.output_dir)
             if isinstance(self.train_dataset, IterableDataset):
                 logger.warning("A stream goes on exactly only within its first pass: later passes begin anew.")
             if self.ema is not None:
@@ -305,6 +308,17 @@ class TranslationTrainer(Seq2SeqTrainer):
                 self.state = state
                 return None
         return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+
+
+def _require_last(checkpoint: Path, folder: str | Path) -> None:
+    """What came after a checkpoint would be taken for this run's own: by the next `last`, and by the mean."""
+    whole = checkpoints(folder)
+    names = [path.name for path in whole]
+    if checkpoint.resolve().parent == Path(folder).resolve() and checkpoint.name in names[:-1]:
+        raise ValueError(
+            f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to go on from it, "
+            "or go on from the last."
+        )
 
 
 def _not_written(folder: Path, error: Exception) -> OSError:

@@ -24,6 +24,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     logging_steps: float = key(50, "Log every so many updates.")
     logging_nan_inf_filter: bool = key(False, "Whether to hide a loss that is not a number; here it ends the run.")
     report_to: None | str | list[str] = key("tensorboard", "Where to log besides metrics.jsonl; none: nowhere.")  # noqa: RUF036
+    restore_callback_states_from_checkpoint: bool = key(
+        True, "Whether a resumed run remembers early stopping's count."
+    )
     ddp_find_unused_parameters: bool | None = key(False, "Whether DDP looks for parameters without a gradient.")
 
     max_tokens: int = key(25_000, "Most source and most target tokens in a batch of one process, padding included.")
@@ -38,7 +41,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     prefix_replace: float = key(0.0, "Share of the decoder's input tokens to replace by random ones.")
     prefix_drop: float = key(0.0, "Share of the decoder's input tokens to replace by <unk>.")
     eval_bleu: bool = key(True, "Whether evaluation translates the validation set by beam search for its BLEU.")
-    eval_beams: int | None = key(None, "Beam of that search, where it is not the model's own (num_beams).")
+    eval_beams: int | None = key(None, "Beam of that search on the way, where not the model's own (num_beams).")
     early_stopping: int | None = key(None, "Stop after so many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of the last so many checkpoints; 0: the last.")
     ema_decay: float = key(
@@ -63,9 +66,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             ("per_device_train_batch_size", 8, "max_tokens"),
             ("predict_with_generate", False, "eval_bleu"),
             ("generation_num_beams", None, "num_beams"),
+            ("generation_config", None, "num_beams and length_penalty"),
+            ("generation_max_length", None, "nothing, translations have up to 50 tokens more than their source"),
         ]:
             if getattr(self, name) != default:
                 raise ValueError(f"{name} is for the stock trainer: here set {instead}.")
+        if self.max_steps > 0 and self.num_train_epochs != 3:  # the library's default
+            raise ValueError(
+                f"num_train_epochs={self.num_train_epochs:g} does nothing beside max_steps={self.max_steps}: set "
+                "max_steps to -1 to count epochs."
+            )
         for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):

@@ -12,7 +12,7 @@ from pathlib import Path
 __version__ = "0.1.0"
 
 _HOME_OF = {
-    "PAPER_DECODING": "beam_search",
+    "PAPER_DECODING": "decoding",
     "beam_search": "beam_search",
     "PRESETS": "presets",
     "Hypothesis": "translation",

@@ -14,13 +14,12 @@ Not every model of this package is a MarianMT. `to_marian` names the field that 
 
 import copy
 from pathlib import Path
-from pickle import UnpicklingError
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .loading import LOADING_ERRORS, reason_of
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from .positions import SinusoidalHalvesPositions
 
@@ -59,23 +58,18 @@ def load(name_or_path: str | Path, model_type: str, **options) -> PreTrainedMode
     try:
         found = AutoConfig.from_pretrained(name_or_path, **options).model_type
     except OSError as error:
-        reason = str(error).splitlines()[0]
-        raise ValueError(f"{name_or_path} is no folder of a model, nor found on the Hub: {reason}") from error
+        raise ValueError(
+            f"{name_or_path} is no folder of a model, nor found on the Hub: {reason_of(error)}"
+        ) from error
     if found != model_type:
         raise ValueError(f"{name_or_path} is a model of type {found!r}: give one of type {model_type!r}.")
     try:
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
             name_or_path, dtype="auto", weights_only=True, output_loading_info=True, **options
         )
-    except (OSError, SafetensorError) as error:
-        reason = str(error).strip().splitlines()[0].rstrip(" .:")
+    except LOADING_ERRORS as error:
         raise ValueError(
-            f"The weights of {name_or_path} can't be loaded ({reason}): get them again, whole."
-        ) from error
-    except UnpicklingError as error:
-        raise ValueError(
-            f"The weights of {name_or_path} hold more than tensors, and nothing else is unpickled: ask for them in "
-            "safetensors."
+            f"The weights of {name_or_path} can't be loaded ({reason_of(error)}): get them again, whole."
         ) from error
     if report["missing_keys"]:
         raise ValueError(f"{name_or_path} has no weight {min(report['missing_keys'])}: download it again.")

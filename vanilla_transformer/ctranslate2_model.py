@@ -39,12 +39,14 @@ NAMES = {
 }
 OTHERS = ("num_beams", "length_penalty", "penalty", "max_extra_tokens", "max_new_tokens", "early_stopping")
 # What `Translator` passes to any model.
-FROM_TRANSLATOR = ("return_dict_in_generate", "use_cache", "custom_generate", "num_return_sequences", "do_sample")
+FROM_TRANSLATOR = (
+    *("return_dict_in_generate", "use_cache", "custom_generate", "num_return_sequences", "do_sample", "alpha"),
+)
 # Settings that a model may bring along and that would change its translations.
 OF_MODELS = (
     *("repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"),
     *("sequence_bias", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "min_length"),
-    *("exponential_decay_length_penalty", "min_new_tokens", "temperature", "top_p"),
+    *("exponential_decay_length_penalty", "min_new_tokens", "temperature", "top_k", "top_p"),
 )
 
 
@@ -158,6 +160,7 @@ class CTranslate2Model:
         num_beams: int = 1,
         do_sample: bool = False,
         length_penalty: float = 1.0,
+        alpha: float | None = None,
         penalty: str = "gnmt",
         max_extra_tokens: int = 50,
         max_new_tokens: int | None = None,
@@ -202,7 +205,7 @@ class CTranslate2Model:
             ranked = []
             for pieces, total in zip(result.hypotheses, result.scores, strict=True):
                 length = max(len(pieces) - given, 1)
-                score = total / PENALTIES[penalty](length) ** length_penalty
+                score = total / PENALTIES[penalty](length) ** (length_penalty if alpha is None else alpha)
                 ranked.append((score, [*start, *(self.target_ids[piece] for piece in pieces)]))
             ranked.sort(key=lambda each: -each[0])
             ranked += [(-torch.inf, start)] * num_return_sequences  # where there are fewer

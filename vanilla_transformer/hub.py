@@ -27,13 +27,15 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .beam_search import PAPER_DECODING, decoding_options
+from .decoding import PAPER_DECODING, set_decoding
+from .loading import LOADING_ERRORS, reason_of
 from .tokenization_vanilla_transformer import TARGET
 from .translation import Translator
 
 
 WEIGHTS = "model.safetensors"
-NEEDED = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "README.md")
+CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
+NEEDED = (*CONFIGS, "README.md", "custom_generate/generate.py")
 # What the check translates: that both sides say the same matters, not what they say.
 SENTENCES = ("A man rides a bike.", "When does the train arrive in Berlin?", "Two dogs are playing in the snow.")
 
@@ -111,7 +113,7 @@ def _code_goes_along(model: PreTrainedModel) -> Iterator[None]:
 def _says_how_it_decodes(model: PreTrainedModel) -> Iterator[None]:
     """Within, the model's settings have what `Translator` would take for granted: others read nothing else."""
     before = model.generation_config.to_dict()
-    model.generation_config.update(**decoding_options(model.generation_config))
+    set_decoding(model.generation_config)
     try:
         yield
     finally:
@@ -129,17 +131,28 @@ def require_whole(folder: str | Path) -> None:
     for name in NEEDED:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: export the model again.")
-    for name in ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json"):
+    for name in CONFIGS:
         try:
             json.loads((folder / name).read_text(encoding="utf-8"))
         except ValueError as error:
             raise ValueError(f"{folder / name} is not valid JSON ({error}): export the model again.") from error
     config = AutoConfig.from_pretrained(folder)
+    for reference in (getattr(config, "auto_map", None) or {}).values():
+        if not (folder / f"{reference.split('.')[0]}.py").is_file():
+            raise ValueError(f"{folder} has no {reference.split('.')[0]}.py: export the model again.")
     with torch.device("meta"):
         model = AutoModelForSeq2SeqLM.from_config(config)
     _require_weights(folder, {name: list(tensor.shape) for name, tensor in model.state_dict().items()}, model)
     for place, size in [(folder, config.vocab_size), (folder / TARGET, getattr(config, "target_vocab_size", None))]:
-        if size is not None and len(AutoTokenizer.from_pretrained(place)) > size:
+        if size is None:
+            continue
+        try:
+            pieces = len(AutoTokenizer.from_pretrained(place))
+        except LOADING_ERRORS as error:
+            raise ValueError(
+                f"The tokenizer in {place} can't be loaded ({reason_of(error)}): export the model again."
+            ) from error
+        if pieces > size:
             raise ValueError(f"The tokenizer in {place} has more pieces than the model's vocabulary of {size:,}.")
 
 

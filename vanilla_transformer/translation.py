@@ -10,6 +10,7 @@
 Any encoder-decoder of the library that translates will do: this one, MarianMT, T5.
 """
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,12 +18,13 @@ from itertools import islice, repeat
 from pathlib import Path
 
 import torch
-from safetensors import SafetensorError
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .beam_search import beam_search, decoding_options
+from .beam_search import beam_search
 from .ctranslate2_model import CTranslate2Model, require_known
+from .decoding import require_decoding, search_options
+from .loading import LOADING_ERRORS, reason_of
 from .quantization import quantized, require_quantization
 from .tokenization_vanilla_transformer import load_tokenizers
 
@@ -136,7 +138,12 @@ class Translator:
             options: Those of the class, and those of `from_pretrained` such as `dtype` and `revision`.
         """
         own = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
-        device, in_ctranslate2 = find_device(device), _is_ctranslate2(backend)
+        in_ctranslate2 = _is_ctranslate2(backend)
+        if "subfolder" in options:
+            raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model's place.")
+        if "device_map" in options and (device or in_ctranslate2):
+            raise ValueError("device_map is for torch and takes the place of device: give one of them.")
+        device = None if "device_map" in options else find_device(device)
         for name in ("dtype", "torch_dtype"):
             if in_ctranslate2 and name in options:
                 raise ValueError(f"{name}={options[name]!r}: where CTranslate2 decodes it is called quantization.")
@@ -148,11 +155,10 @@ class Translator:
             tokenizers = load_tokenizers(name_or_path, **{k: v for k, v in options.items() if k in HUB_OPTIONS})
             if not in_ctranslate2:
                 model, found = AutoModelForSeq2SeqLM.from_pretrained(name_or_path, output_loading_info=True, **options)
-        except (OSError, ValueError, SafetensorError) as error:
-            reason = str(error).strip().splitlines()[0].rstrip(" .:")
+        except LOADING_ERRORS as error:
             raise ValueError(
-                f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a name "
-                "on the Hub."
+                f"{name_or_path} can't be loaded ({reason_of(error)}): give a folder with a model and its tokenizer, "
+                "or a name on the Hub."
             ) from error
         if in_ctranslate2:
             types = {"quantization": quantization, "device": device}
@@ -161,7 +167,7 @@ class Translator:
             )
         for name in sorted(found["missing_keys"]):  # the library would make them up
             raise ValueError(f"{name_or_path} has no weights {name}: its files are not those of one whole model.")
-        return cls(model.to(device), *tokenizers, quantization=quantization, **own)
+        return cls(model if device is None else model.to(device), *tokenizers, quantization=quantization, **own)
 
     def __call__(self, texts: str | Iterable[str], **options) -> str | list[str]:
         """The best translation of each text, as text; the options are those of `translate`."""
@@ -202,19 +208,18 @@ class Translator:
             raise ValueError(f"n_best={n_best} must be at least 1.")
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
+        require_decoding(*map(generation.get, ("num_beams", "length_penalty", "max_extra_tokens")))
         if sample:
-            options = {"do_sample": True, "num_beams": 1, **generation, "num_return_sequences": n_best}
+            options = {**generation, "do_sample": True, "num_beams": generation.get("num_beams") or 1}
             nothing = Hypothesis("", None)
+            if options["num_beams"] == 1:
+                options["length_penalty"] = 1.0  # it does nothing, and the library would warn of any other
         else:
-            options = decoding_options(self.model.generation_config, **generation)
-            options |= {"num_return_sequences": n_best, "custom_generate": beam_search}
+            options = {**search_options(self.model.generation_config, **generation), "custom_generate": beam_search}
             nothing = Hypothesis("", 0.0)
-            if options["num_beams"] < 1:
-                raise ValueError(f"num_beams={options['num_beams']}: a beam holds at least 1, which is greedy search.")
             if n_best > options["num_beams"]:
                 raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
-            if options["num_beams"] == 1:
-                options["length_penalty"] = 1.0  # greedy search has none, and the library would warn of any other
+        options["num_return_sequences"] = n_best
         if isinstance(self.model, CTranslate2Model):
             require_known(options)
         if attention:
@@ -286,7 +291,7 @@ class Translator:
         if prefix:
             _require_text(number, prefix)
             beginning += self.target_tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
-        return _Source(self._encode(number, text), beginning)
+        return _Source(number, self._encode(number, text), beginning)
 
     def _pair(self, number: int, source: str, target: str) -> tuple[list[int], list[int]]:
         for text in (source, target):
@@ -343,6 +348,12 @@ class Translator:
         number = options["num_return_sequences"]
         scores = getattr(output, "sequences_scores", None)
         scores = [None] * len(output.sequences) if scores is None else scores.tolist()
+        for source, best in zip(sources, scores[::number], strict=True):
+            if best is not None and not math.isfinite(best):
+                raise ValueError(
+                    f"No translation of text {source.number} has a probability that is a number: the model's weights "
+                    "are broken, or numbers of its type overflow (dtype=torch.float32 has room)."
+                )
         targets = [self._until_end(ids) for ids in output.sequences.tolist()]
         texts = self.target_tokenizer.batch_decode(targets, skip_special_tokens=True)
         hypotheses = [Hypothesis(text, score) for text, score in zip(texts, scores, strict=True)]
@@ -427,6 +438,7 @@ HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "t
 class _Source:
     """A text as the model reads it, and the beginning its translation must have."""
 
+    number: int
     ids: list[int]
     beginning: list[int]
 
@@ -495,19 +507,30 @@ class TranslationPipeline(Pipeline):
     """`pipeline("vanilla-translation", model=...)`: texts in, `{"translation_text": ...}` out, as the library's
     translation pipeline gave them until transformers 5 dropped it.
 
-    Options of `Translator.translate` go into the call; with `n_best` above 1 there is a list for each text.
+    Options of `Translator.translate` go into the call; with `n_best` above 1 there is a list for each text. Batches
+    are the translator's own, by tokens: the library's `batch_size` and `num_workers` are accepted and change nothing.
+
+    Args:
+        target_tokenizer: The target's, for a model object with separate vocabularies; else it is loaded from where the
+            model came from.
     """
 
     _load_processor = _load_image_processor = _load_feature_extractor = False
     _load_tokenizer = True
 
-    def __init__(self, *args, **kwargs):
+    def __init__(self, *args, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs):
         super().__init__(*args, **kwargs)
-        own_vocabulary = getattr(self.model.config, "target_vocab_size", None) is not None
-        target = load_tokenizers(self.model.name_or_path)[1] if own_vocabulary else None
-        self.translator = Translator(self.model, self.tokenizer, target)
+        if getattr(self.model.config, "target_vocab_size", None) is not None and target_tokenizer is None:
+            if not self.model.name_or_path:
+                raise ValueError("The model has a target vocabulary of its own: give its target_tokenizer too.")
+            commit = getattr(self.model.config, "_commit_hash", None)
+            options = {"revision": commit} if commit else {}
+            target_tokenizer = load_tokenizers(self.model.name_or_path, **options)[1]
+        self.translator = Translator(self.model, self.tokenizer, target_tokenizer)
 
-    def __call__(self, texts: str | Iterable[str], **options):
+    def __call__(
+        self, texts: str | Iterable[str], *, batch_size: int | None = None, num_workers: int | None = None, **options
+    ):
         options = {**self._forward_params, **options}
         if isinstance(texts, str):
             return self.run_single(texts, {}, options, {})

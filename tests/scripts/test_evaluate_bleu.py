@@ -75,9 +75,9 @@ def test_a_model_is_decoded_as_its_own_settings_say(run, model_folder, tmp_path)
 
 
 def test_options_reach_the_search(run, model_folder):
-    options = ["--num_beams", "1", "--length_penalty", "0.2", "--max_extra_tokens", "2", "--penalty", "length"]
+    options = ["--num_beams", "2", "--length_penalty", "0.2", "--max_extra_tokens", "2", "--penalty", "length"]
     results, folder = run("--model", str(model_folder), *options)
-    same = {"num_beams": 1, "length_penalty": 0.2, "max_extra_tokens": 2, "penalty": "length"}
+    same = {"num_beams": 2, "length_penalty": 0.2, "max_extra_tokens": 2, "penalty": "length"}
     expected = Translator.from_pretrained(model_folder)(SOURCES, **same)
     assert lines_of(folder / "hypotheses.txt") == [text.replace("\n", " ") for text in expected]
     assert results["decoding"].items() >= same.items()
@@ -200,7 +200,7 @@ def test_nothing_is_overwritten_unasked_or_left_half_done(run, tmp_path, model_f
         (["--hypotheses", "h", "--length_bounds", "9", "5"], r"--length_bounds \[9, 5\]: give ascending numbers"),
         (["--hypotheses", "h", "--length_bounds", "0", "5"], r"--length_bounds \[0, 5\]: give ascending numbers"),
         (["--model", "m", "--num_beams", "0"], "num_beams=0 must be a whole number of 1"),
-        (["--model", "m", "--max_extra_tokens", "-1"], "--max_extra_tokens -1: give 0 or more"),
+        (["--model", "m", "--max_extra_tokens", "-1"], "max_extra_tokens=-1 must be a whole number of 0 or more"),
     ],
 )
 def test_a_mistake_ends_in_one_sentence(run, tmp_path, arguments, message):

@@ -90,12 +90,15 @@ def test_it_translates_the_same_where_this_package_is_unknown(exported, run):
 def test_a_model_s_own_decoding_goes_along(run, tmp_path):
     own = shutil.copytree(run, tmp_path / "run")
     settings = GenerationConfig.from_pretrained(own / "model")
-    settings.update(num_beams=5, length_penalty=1.1)
-    settings.save_pretrained(own / "model")
-    export_to_hub.main(["--run", str(own), "--output_dir", str(tmp_path / "hub")])
-    decoding = json.loads((tmp_path / "hub" / "generation_config.json").read_text())
-    assert (decoding["num_beams"], decoding["length_penalty"]) == (5, 1.1)
-    card = (tmp_path / "hub" / "README.md").read_text()
+    for number, (asked, kept) in enumerate(
+        [({"num_beams": 5, "length_penalty": 1.1}, (5, 1.1)), ({"num_beams": 1}, (1, None))]
+    ):
+        settings.update(**{"length_penalty": None, **asked})
+        settings.save_pretrained(own / "model")
+        export_to_hub.main(["--run", str(own), "--output_dir", str(tmp_path / f"hub{number}")])
+        decoding = json.loads((tmp_path / f"hub{number}" / "generation_config.json").read_text())
+        assert (decoding["num_beams"], decoding.get("length_penalty")) == kept
+    card = (tmp_path / "hub0" / "README.md").read_text()
     assert "a beam of 5, the length penalty ((5 + length) / 6)^1.1" in card
 
 
@@ -269,7 +272,9 @@ def swap_the_tokenizer(folder):
     ("spoil", "message"),
     [
         (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
-        (lambda folder: (folder / "tokenizer.json").unlink(), "has no tokenizer.json"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"The tokenizer in .* can't be loaded"),
+        (lambda folder: (folder / "custom_generate" / "generate.py").unlink(), "has no custom_generate/generate.py"),
+        (lambda folder: (folder / "modeling_vanilla_transformer.py").unlink(), "has no modeling_vanilla_transf"),
         (lambda folder: (folder / "model.safetensors").unlink(), "not a whole safetensors file"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": '), "not valid JSON"),
         (spoil_weights, "not a whole safetensors file"),

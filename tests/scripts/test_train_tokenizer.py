@@ -53,6 +53,9 @@ def test_nothing_is_overwritten_unasked_or_left_half_done(files, tmp_path):
     assert (output / "tokenizer.json").read_bytes() == before
     train_tokenizer.main([*command, "--lowercase", "--overwrite"])
     assert (output / "tokenizer.json").read_bytes() != before
+    (output / "mine.txt").touch()
+    with pytest.raises(SystemExit, match=r"tokenizer holds mine.txt, which no tokenizer wrote"):
+        train_tokenizer.main([*command, "--overwrite"])
     with pytest.raises(SystemExit, match="vocab_size=20 can't hold"):
         train_tokenizer.main(["--train_files", files, "--vocab_size", "20", "--output_dir", str(tmp_path / "new")])
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tokenizer", "train.de", "train.en"]

@@ -116,6 +116,7 @@ def test_both_layouts_of_the_hub_in_both_directions(tmp_path, layout, streaming)
 def test_a_slice_of_a_split(tmp_path):
     folder = hub_folder(tmp_path, "flat")
     assert len(load_corpus(CorpusArguments(dataset=folder, train_split="train[:6]"))["train"]) == 6
+    assert len(load_corpus(CorpusArguments(dataset=folder, train_split="train[:6]+validation"))["train"]) == 10
     with pytest.raises(ValueError, match=r"stream can't be sliced"):
         load_corpus(CorpusArguments(dataset=folder, train_split="train[:6]", streaming=True))
 
@@ -128,8 +129,12 @@ def test_what_the_hub_does_not_have_is_named(tmp_path):
         load_corpus(CorpusArguments(dataset=folder, dataset_config="de-en", target_lang="cs"))
     with pytest.raises(ValueError, match=r"dataset 'someone/nothing' can't be loaded"):
         load_corpus(CorpusArguments(dataset="someone/nothing", dataset_config="x"))
-    with pytest.raises(ValueError, match=r"has the splits train, validation, test: set train_split"):
+    with pytest.raises(
+        ValueError, match=r"train_split='training' is not among the splits of .*: train, validation, te"
+    ):
         load_corpus(CorpusArguments(dataset=folder, train_split="training"), splits=("train",))
+    with pytest.raises(ValueError, match=r"test_split='tset' is not among the splits of"):
+        load_corpus(CorpusArguments(dataset=folder, test_split="tset"))
 
 
 @pytest.mark.parametrize("streaming", [False, True])

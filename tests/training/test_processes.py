@@ -210,6 +210,10 @@ def evaluate_sharded(folder: str) -> None:
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
     before = torch.get_rng_state()
+    model.generation_config.num_beams = 2
+    trainer = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=pairs)
+    assert trainer.whole_model().generation_config.num_beams == 2
+    model.generation_config.num_beams = None
     assert measure(model) == pytest.approx(expected)
     assert torch.equal(torch.get_rng_state(), before)
     assert Accelerator().num_processes == 2

@@ -2,9 +2,11 @@
 
 import json
 import random
+import shutil
 
 import pytest
 import torch
+import yaml
 from torch.testing import assert_close
 from transformers import (
     AutoModelForSeq2SeqLM,
@@ -358,9 +360,68 @@ def test_a_refused_run_leaves_no_vocabulary_for_the_next(recipe, tmp_path):
 
 
 def test_an_option_changes_one_field_of_the_recipes_model(recipe, tmp_path):
-    train_script.main([*recipe(max_steps=2), "--model_config", '{"dropout": 0.25}'])
-    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").config
-    assert (config.dropout, config.encoder_layers, config.d_model) == (0.25, 1, 32)
+    for words in (["--model_config", '{"dropout": 0.25}'], ['--model_config={"dropout": 0.25}']):
+        model, *_ = train_script.parse_recipe("", [*recipe(max_steps=2), *words])
+        fields = (model.model_config[name] for name in ("dropout", "encoder_layers", "d_model"))
+        assert tuple(fields) == (0.25, 1, 32)
+    assert train_script.parse_recipe("", [*recipe(), "--model_config", "null"])[0].model_config is None
+    for mistake in ("[1]", "3", "{"):
+        with pytest.raises(SystemExit, match="model_config"):
+            train_script.main([*recipe(), "--model_config", mistake])
+
+
+def test_a_trained_model_keeps_its_shape(recipe, tmp_path):
+    train_script.main(recipe(max_steps=2, eval_strategy="no"))
+    start = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--output_dir", str(tmp_path / "tuned")]
+    with pytest.raises(SystemExit, match=r"model_config sets encoder_layers=2, but the trained model .* has 1"):
+        train_script.main([*recipe(), *start, "--model_config", '{"encoder_layers": 2}'])
+    with pytest.raises(SystemExit, match=r"model_config sets 'banana', which the model .* has no field of"):
+        train_script.main([*recipe(), *start, "--model_config", '{"banana": 2}'])
+    train_script.main([*recipe(max_steps=2, eval_strategy="no"), *start, "--model_config", '{"dropout": 0.3}'])
+    config = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "tuned" / "model").config
+    assert (config.dropout, config.encoder_layers) == (0.3, 1)
+
+
+def test_the_recipe_of_a_run_is_all_of_it_but_the_secrets(recipe, tmp_path, monkeypatch):
+    keys = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-5}, "learning_rate": 1e-3}
+    words = [*recipe(max_steps=2, eval_strategy="no", **keys), "--hub_token=hf_secret"]
+    monkeypatch.setattr("sys.argv", ["vanilla-train", *words, "--hub-token", "hf_secret"])
+    train_script.main(words)
+    written = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
+    assert written["lr_scheduler_kwargs"] == {"min_lr": 1e-5}
+    assert not {"hub_token", "fsdp_config", "gradient_checkpointing_kwargs"} & written.keys()
+    for name in ("run.json", "recipe.yaml"):
+        assert "hf_secret" not in (tmp_path / "run" / name).read_text()
+
+
+def test_a_run_that_died_before_its_first_checkpoint_starts_again(recipe, tmp_path):
+    train_script.main(recipe(max_steps=2, eval_strategy="no"))
+    for path in (tmp_path / "run").glob("checkpoint-*"):
+        shutil.rmtree(path)
+    with pytest.raises(SystemExit, match="already holds a run"):
+        train_script.main(recipe(max_steps=2))
+    shutil.rmtree(tmp_path / "run" / "model")
+    train_script.main(recipe(max_steps=2, eval_strategy="no"))
+    assert (tmp_path / "run" / "model").is_dir()
+
+
+def test_going_on_from_the_middle_leaves_no_later_checkpoints_to_be_taken_for_its_own(recipe, tmp_path):
+    train_script.main(recipe())
+    middle = str(tmp_path / "run" / "checkpoint-4")
+    with pytest.raises(SystemExit, match=r"has checkpoints after checkpoint-4, up to checkpoint-12: move them away"):
+        train_script.main([*recipe(), "--resume_from_checkpoint", middle])
+
+
+def test_early_stopping_counts_on_after_a_pause(recipe, tmp_path, monkeypatch):
+    """An evaluation that never gets better: three of them end the run, wherever it paused."""
+    monkeypatch.setattr("vanilla_transformer.training.trainer.bleu", lambda *_: (1.0, "signature"))
+    keys = {"early_stopping": 3, "eval_steps": 2, "save_steps": 2, "max_steps": 40}
+    train_script.main(
+        recipe(**{**keys, "max_steps": 6})
+    )  # the first evaluation is the best so far, two are not better
+    train_script.main([*recipe(**keys), "--resume_from_checkpoint", "last"])
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(steps) == 8
 
 
 def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeypatch):
@@ -378,11 +439,19 @@ def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeyp
     assert (settings.num_beams, settings.length_penalty) == (4, 1.2)
     searches.clear()
     start = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--output_dir", str(tmp_path / "tuned")]
-    keys = {"num_beams": 3, "eval_beams": 2, "model_config": {}}
-    train_script.main([*recipe(max_steps=2, eval_strategy="no", **keys), *start])
-    assert set(searches) == {(2, 1.2)}  # eval_beams is for measuring alone
+    keys = {"num_beams": 3, "eval_beams": 2, "eval_steps": 2}
+    train_script.main([*recipe(max_steps=2, **keys), *start])
+    assert set(searches) == {(2, 1.2), (3, 1.2)}  # eval_beams is for measuring on the way
+    results = json.loads((tmp_path / "tuned" / "results.json").read_text())
+    assert results["decoding"] == {"num_beams": 3, "length_penalty": 1.2}
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "tuned" / "model").generation_config
     assert (settings.num_beams, settings.length_penalty) == (3, 1.2)
+
+
+def test_a_greedy_model_is_saved_and_scored(recipe, tmp_path):
+    train_script.main(recipe(max_steps=2, eval_strategy="no", num_beams=1, length_penalty=0.6))
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config
+    assert (settings.num_beams, settings.length_penalty) == (1, None)
 
 
 def test_going_on_with_other_data_is_refused(recipe, tmp_path):
@@ -425,9 +494,15 @@ def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):
         ({"label_smoothing_factor": 0.1}, r"label_smoothing_factor is for the stock trainer"),
         ({"per_device_train_batch_size": 16}, r"per_device_train_batch_size is for the stock trainer.*max_tokens"),
         ({"eval_beams": 0}, r"eval_beams=0 must be a whole number of 1 or more"),
+        ({"num_train_epochs": 2}, r"num_train_epochs=2 does nothing beside max_steps=12: set max_steps to -1"),
+        ({"generation_max_length": 9}, r"generation_max_length is for the stock trainer"),
+        ({"warmup_steps": None}, r"has a key 'warmup_steps' without a value"),
+        ({"max_words": [3]}, r"has max_words=\[3\], but max_words takes one value"),
+        ({"vocab_size": 300.5}, r"vocab_size.*invalid int value: '300.5'"),
+        ({"num_beams": True}, r"num_beams.*invalid int value: 'True'"),
         ({"num_beams": 0}, r"num_beams=0 must be a whole number of 1 \(greedy\) or more"),
         ({"num_beams": "five"}, r"num_beams.*invalid int value: 'five' \(see --help\)"),
-        ({"length_penalty": 11}, r"length_penalty=11 must lie between -10 and 10"),
+        ({"length_penalty": 11}, r"length_penalty=11.0 must lie between -10 and 10"),
         ({"average_checkpoints": -1}, r"average_checkpoints=-1"),
         ({"vocabulary_pairs": 0}, r"vocabulary_pairs=0 must be at least 1"),
         ({"source_lang": False}, r"source_lang=False is not text.*quotes"),

@@ -119,6 +119,29 @@ def test_label_smoothing_is_left_to_the_training_loop(make_model, batch, trainin
     assert_close(model(**batch).loss, plain)
 
 
+def test_what_hangs_on_the_output_layer_has_its_part_in_training(make_model, batch):
+    """An adapter (PEFT) or a hook on lm_head: its matrix alone is not the whole layer then."""
+    model, calls = make_model().train(), []
+    model.lm_head.register_forward_hook(lambda *_: calls.append(1))
+    assert model(**batch).logits is not None
+    assert calls
+
+    class Adapted(torch.nn.Module):
+        def __init__(self, base):
+            super().__init__()
+            self.base, self.more = base, torch.nn.Linear(base.in_features, base.out_features)
+
+        weight, bias = property(lambda self: self.base.weight), property(lambda self: self.base.bias)
+
+        def forward(self, states):
+            return self.base(states) + self.more(states)
+
+    model = make_model().train()
+    model.lm_head = Adapted(model.lm_head)
+    model(**batch).loss.backward()
+    assert model.lm_head.more.weight.grad.abs().sum() > 0
+
+
 def test_training_with_labels_skips_the_logits_unless_they_are_asked_for(make_model, batch):
     model = make_model(dropout=0.0).train()
     skipped, held = model(**batch), model(**batch, skip_logits=False)

@@ -1,5 +1,6 @@
 """Texts in any number, order and form give the same translations, and everything a user can hand in is answered."""
 
+import json
 import logging
 
 import pytest
@@ -246,6 +247,34 @@ def test_the_search_scores_a_translation_as_force_decoding_does(tokenizer):
             assert score.log_probability <= hypothesis.score + 1e-3
 
 
+@pytest.mark.parametrize("alpha", [0.0, 0.6, 1.0])
+def test_a_greedy_score_has_the_penalty_that_was_asked_for(tokenizer, alpha):
+    translator = Translator(vanilla(), tokenizer)
+    plain, asked = (
+        next(translator.translate(TEXTS[:1], num_beams=1, length_penalty=each, attention=True))[0]
+        for each in (0.0, alpha)
+    )
+    assert asked.text == plain.text
+    assert asked.score == pytest.approx(plain.score / ((5 + len(asked.tokens)) / 6) ** alpha, rel=1e-5)
+
+
+def test_none_switches_off_a_setting_of_the_model(tokenizer):
+    model = vanilla()
+    translator = Translator(model, tokenizer)
+    free = translator(TEXTS[3], **SHORT)
+    model.generation_config.no_repeat_ngram_size = 1
+    assert translator(TEXTS[3], **SHORT) != free
+    assert translator(TEXTS[3], no_repeat_ngram_size=None, **SHORT) == free
+
+
+def test_a_model_that_would_sample_is_searched_all_the_same(tokenizer):
+    model = vanilla()
+    expected = Translator(model, tokenizer)(TEXTS[:3], **SHORT)
+    model.generation_config.update(do_sample=True, length_penalty=0.6)
+    assert Translator(model, tokenizer)(TEXTS[:3], **SHORT) == expected
+    assert Translator(model, tokenizer)(TEXTS[0], sample=True, num_beams=None, **SHORT) is not None
+
+
 # --- odd texts ---
 
 
@@ -300,6 +329,7 @@ def test_from_pretrained_and_the_pipeline_read_a_folder(tokenizer, tmp_path):
     assert pipe(TEXTS[0], **SHORT)["translation_text"] == expected[0]
     assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
     assert [found["translation_text"] for found in pipe(iter(TEXTS[:6]), **SHORT)] == expected
+    assert [found["translation_text"] for found in pipe(TEXTS[:6], batch_size=2, **SHORT)] == expected
     assert len(pipe(TEXTS[0], n_best=3, **SHORT)) == 3
 
 
@@ -313,6 +343,10 @@ def test_two_vocabularies_are_loaded_together(tokenizer, tmp_path):
     assert Translator.from_pretrained(tmp_path, device="cpu")(TEXTS[:6], **SHORT) == expected
     pipe = pipeline("vanilla-translation", model=str(tmp_path), device="cpu")
     assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
+    pipe = pipeline("vanilla-translation", model=model, tokenizer=tokenizer, target_tokenizer=target, device="cpu")
+    assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
+    with pytest.raises(ValueError, match="give its target_tokenizer too"):
+        pipeline("vanilla-translation", model=model, tokenizer=tokenizer, device="cpu")
 
 
 # --- mistakes ---
@@ -325,7 +359,10 @@ def test_two_vocabularies_are_loaded_together(tokenizer, tmp_path):
         (["a"], {"n_best": 0}, "n_best=0 must be at least 1"),
         (["a"], {"n_best": 5}, "n_best=5 is more than num_beams=4 can find"),
         (["a"], {"prefix": ["x", "y"]}, "There are 1 texts but 2 prefixes"),
-        (["a"], {"num_beams": 0}, "num_beams=0: a beam holds at least 1"),
+        (["a"], {"num_beams": 0}, "num_beams=0 must be a whole number of 1"),
+        (["a"], {"num_beams": 2.5}, "num_beams=2.5 must be a whole number of 1"),
+        (["a"], {"num_beams": 0, "sample": True}, "num_beams=0 must be a whole number of 1"),
+        (["a"], {"max_extra_tokens": -5}, "max_extra_tokens=-5 must be a whole number of 0 or more"),
         (["a"], {"num_return_sequences": 2}, "num_return_sequences is n_best here"),
         (["a"], {"length_penalty": float("nan")}, "length_penalty=nan must lie between"),
         (["a \ud800"], {}, "Text 1 is not Unicode text"),
@@ -339,6 +376,56 @@ def test_mistakes_get_a_sentence(tokenizer, texts, options, message):
 def test_mistakes_are_told_before_anything_is_asked_for(tokenizer):
     with pytest.raises(ValueError, match="n_best=0 must be at least 1"):
         Translator(vanilla(), tokenizer).translate(["a"], n_best=0)
+    with pytest.raises(ValueError, match="length_penalty=50 must lie between"):
+        Translator(vanilla(), tokenizer).translate(["a"], length_penalty=50)
+
+
+def test_a_model_that_has_no_numbers_left_says_so(tokenizer):
+    model = vanilla()
+    with torch.no_grad():
+        model.lm_head.weight[7] = torch.nan
+    for options in ({}, {"attention": True}, {"num_beams": 1}):
+        with pytest.raises(ValueError, match=r"No translation of text 1 has a probability that is a number"):
+            list(Translator(model, tokenizer).translate(["A dog"], **options))
+
+
+def another_width(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 64}))
+
+
+def a_pickle(folder):
+    (folder / "model.safetensors").unlink()
+    torch.save({"weights": Translator}, folder / "pytorch_model.bin")
+
+
+def an_empty_file(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").touch()
+
+
+@pytest.mark.parametrize("spoil", [another_width, a_pickle, an_empty_file])
+def test_broken_files_get_a_sentence(tokenizer, tmp_path, spoil):
+    vanilla().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(ValueError, match=r"can't be loaded \(.+\): give a folder with a model and its tokenizer"):
+        Translator.from_pretrained(tmp_path, device="cpu")
+
+
+def test_where_a_model_goes_is_said_once(tokenizer, tmp_path):
+    vanilla().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    expected = Translator.from_pretrained(tmp_path, device="cpu")(TEXTS[:3], **SHORT)
+    layers = {f"model.encoder.layers.{number}": "disk" for number in range(2)}
+    rest = dict.fromkeys(("model.encoder.embed_tokens", "model.encoder.norm", "model.decoder", "lm_head"), "cpu")
+    found = Translator.from_pretrained(tmp_path, device_map={**layers, **rest}, offload_folder=tmp_path / "offloaded")
+    assert found.model.model.encoder.layers[0].feed_forward.fc1.weight.is_meta
+    assert found(TEXTS[:3], **SHORT) == expected
+    with pytest.raises(ValueError, match="device_map is for torch and takes the place of device"):
+        Translator.from_pretrained(tmp_path, device_map="cpu", device="cpu")
+    with pytest.raises(ValueError, match="subfolder='x': give the folder itself"):
+        Translator.from_pretrained(tmp_path, subfolder="x")
 
 
 def test_learned_positions_leave_room_for_what_is_given(tokenizer):

@@ -88,8 +88,7 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
         decoding=decoding,
         results=results,
         curve="learning_curve.png" if (run / "learning_curve.png").is_file() else None,
-        training=_training(run, recipe, description, options.dataset),
-        recipe=yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip(),
+        stages=[_stage(each, options.dataset) for each in _stages(run)],
         notes=options.notes,
         example_source=options.example[0],
         example_target=options.example[1],
@@ -180,6 +179,25 @@ def _metadata(row: dict[str, Any]) -> EvalResult:
 
 
 # --- training ---
+
+
+def _stages(run: Path) -> list[Path]:
+    """The runs that made the model, the first one first: this one, those whose model it went on from."""
+    found = [run]
+    while start := _recipe(found[0]).get("model_name_or_path"):
+        earlier = Path(start).parent
+        if not (earlier / "recipe.yaml").is_file() or earlier.resolve() in [each.resolve() for each in found]:
+            break
+        found.insert(0, earlier)
+    return found
+
+
+def _stage(run: Path, dataset: str | None) -> dict[str, Any]:
+    recipe = _recipe(run)
+    if "model_name_or_path" in recipe and Path(recipe["model_name_or_path"]).exists():
+        recipe["model_name_or_path"] = "/".join(Path(recipe["model_name_or_path"]).parts[-2:])
+    training = _training(run, recipe, _read_json(run / "run.json"), dataset)
+    return {"training": training, "recipe": yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()}
 
 
 def _training(run: Path, recipe: dict, description: dict, dataset: str | None) -> list[tuple[str, str]]:

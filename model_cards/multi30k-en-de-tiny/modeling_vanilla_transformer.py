@@ -611,10 +611,13 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         )
 
     def _holds_whole_output_layer(self) -> bool:
-        """Whether the output layer's matrix can be used apart from its module: not where processes share it out. And a
-        compiler would stop at the shapes, which depend on how many labels there are."""
-        sharded = self.tp_size is not None or isinstance(self.lm_head.weight, DTensor)
-        return not sharded and not is_torchdynamo_compiling()
+        """Whether the output layer's matrix can be used apart from its module: not where processes share it out, nor
+        where an adapter or a hook has its part in the output. And a compiler would stop at the shapes, which depend on
+        how many labels there are."""
+        layer = self.lm_head
+        sharded = self.tp_size is not None or isinstance(layer.weight, DTensor)
+        plain = type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
+        return plain and not sharded and not is_torchdynamo_compiling()
 
     def _loss(
         self,

@@ -87,6 +87,21 @@ def test_it_translates_the_same_where_this_package_is_unknown(exported, run):
     assert check(exported, translator, texts) == [translator(text) for text in texts]
 
 
+def test_a_model_that_went_on_from_another_run_says_so(run, tmp_path):
+    later = shutil.copytree(run, tmp_path / "later")
+    recipe = yaml.safe_load((later / "recipe.yaml").read_text())
+    kept = {name: value for name, value in recipe.items() if name not in ("preset", "vocab_size")}
+    changed = {**kept, "model_name_or_path": str(run / "model"), "seed": 77}
+    (later / "recipe.yaml").write_text(yaml.safe_dump(changed))
+    export_to_hub.main(["--run", str(later), "--output_dir", str(tmp_path / "hub")])
+    card = (tmp_path / "hub" / "README.md").read_text()
+    first, then = card.split("Then, from the model that this gave:")
+    assert "preset: tiny" in first
+    assert f"model_name_or_path: {run.name}/model" in then
+    assert "seed: 77" in then
+    assert str(tmp_path) not in card
+
+
 def test_a_model_s_own_decoding_goes_along(run, tmp_path):
     own = shutil.copytree(run, tmp_path / "run")
     settings = GenerationConfig.from_pretrained(own / "model")

@@ -39,7 +39,6 @@ PENALTIES = {
     # What `generate` itself divides by.
     "length": lambda length: 1.0 * length,
 }
-PAPER_DECODING = {"num_beams": 4, "length_penalty": 0.6}
 # Processors that look at one row at a time and not at its number: with others, finished sentences stay in the batch.
 ROW_BY_ROW = (
     processors.ForcedBOSTokenLogitsProcessor,
@@ -66,6 +65,7 @@ def beam_search(
     *,
     max_extra_tokens: int = 50,
     penalty: str = "gnmt",
+    alpha: float | None = None,
     **model_kwargs,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """For `generate(custom_generate=beam_search)`, of this model or any encoder-decoder of the library.
@@ -82,9 +82,11 @@ def beam_search(
             `max_length` allows.
         penalty: `"gnmt"`, ((5 + length) / 6)^alpha, or `"length"`, the library's length^alpha. The length is that of
             the generated tokens, with the end of sentence.
+        alpha: In place of `length_penalty`, which the library does not like to see beside a beam of one.
         model_kwargs: What `generate` prepared for the model: the encoder's output among it.
     """
-    _require_supported(generation_config, penalty, max_extra_tokens)
+    alpha = generation_config.length_penalty if alpha is None else alpha
+    _require_supported(generation_config, penalty, alpha, max_extra_tokens)
     beams, wanted = generation_config.num_beams, generation_config.num_return_sequences
     prefix = input_ids[::beams]  # `generate` repeats everything for each beam
     limits = _limits(prefix, model_kwargs, max_extra_tokens, generation_config.max_length)  # [B]
@@ -98,7 +100,7 @@ def beam_search(
     logits_processor = LogitsProcessorList(
         each for each in logits_processor if not isinstance(each, processors.ForcedEOSTokenLogitsProcessor)
     )
-    finished = Finished(prefix, beams, longest, generation_config, penalty)
+    finished = Finished(prefix, beams, longest, generation_config, penalty, alpha)
     trace = Trace(generation_config)
     decoder = make_decoder(model, beams, model_kwargs)
     can_drop = (
@@ -234,9 +236,11 @@ def _pick(hypotheses: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
 class Finished:
     """The best finished translations of each sentence, as many as there are beams, best first."""
 
-    def __init__(self, prefix: torch.Tensor, beams: int, longest: int, config: GenerationConfig, penalty: str):
+    def __init__(
+        self, prefix: torch.Tensor, beams: int, longest: int, config: GenerationConfig, penalty: str, alpha: float
+    ):
         self.config, self.prefix_length = config, prefix.shape[1]
-        self.alpha, self.penalty = float(config.length_penalty), PENALTIES[penalty]
+        self.alpha, self.penalty = float(alpha), PENALTIES[penalty]
         length = self.prefix_length + longest
         self.hypotheses = torch.zeros(len(prefix), beams, length, 2, dtype=torch.long, device=prefix.device)
         self.lengths = torch.zeros(len(prefix), beams, dtype=torch.long, device=prefix.device)
@@ -379,6 +383,7 @@ class VanillaDecoder:
         return (
             model.config.model_type == "vanilla_transformer"
             and model.config._attn_implementation in ("eager", "sdpa")  # which take any mask
+            and len(set(getattr(model, "hf_device_map", {}).values())) <= 1  # one device for all it is made of
             and bool(model_kwargs.get("use_cache"))
             and _is_pair(cache)
             and isinstance(cache.self_attention_cache, DynamicCache)
@@ -484,13 +489,13 @@ def _limits(prefix: torch.Tensor, model_kwargs: dict, max_extra_tokens: int, max
     return (sources + max_extra_tokens).clamp(min=1, max=max(max_length - prefix.shape[1], 1))
 
 
-def _require_supported(config: GenerationConfig, penalty: str, max_extra_tokens: int) -> None:
+def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max_extra_tokens: int) -> None:
     if penalty not in PENALTIES:
         raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
     if max_extra_tokens < 0:
         raise ValueError(f"max_extra_tokens={max_extra_tokens} must not be negative.")
-    if not (math.isfinite(config.length_penalty) and abs(config.length_penalty) <= 10):
-        raise ValueError(f"length_penalty={config.length_penalty} must lie between -10 and 10; the paper's is 0.6.")
+    if not (math.isfinite(alpha) and abs(alpha) <= 10):
+        raise ValueError(f"length_penalty={alpha} must lie between -10 and 10; the paper's is 0.6.")
     if config.do_sample:
         raise ValueError("This beam search does not sample: leave out do_sample, or leave out custom_generate.")
     if config.num_return_sequences > config.num_beams:

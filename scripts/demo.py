@@ -1,4 +1,4 @@
-"""Train a small English-German translator on the built-in corpus and show what it learned: five minutes on two cores.
+"""Train a small English-German translator on the built-in corpus and show what it learned: three to five minutes on two.
 
     vanilla-demo
 

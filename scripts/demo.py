@@ -1,4 +1,4 @@
-"""Train a small English-German translator on the built-in corpus and show what it learned: three to five minutes on two.
+"""Train a small English-German translator on the built-in corpus and show what it learned, in three to five minutes.
 
     vanilla-demo
 

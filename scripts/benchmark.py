@@ -232,13 +232,12 @@ def report(
         tables: The tables; each is measured when it is asked for.
         draw: Draws them; by default bars.
     """
-    from vanilla_transformer.training.output import require_only, whole_folder
+    from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import versions, write_json
 
     place = nullcontext()
     if options.output_dir:
-        require_only(options.output_dir, (RESULTS, PICTURE), "benchmark")
-        place = whole_folder(options.output_dir, known_by=RESULTS, overwrite=options.overwrite)
+        place = whole_folder(options.output_dir, made_of=(RESULTS, PICTURE), overwrite=options.overwrite)
     with place as folder:  # refused before anything is measured
         found = []
         for table in tables:

@@ -91,7 +91,7 @@ def evaluate_bleu(
     """Translates if need be, measures, and writes the folder; returns what results.json holds."""
     from vanilla_transformer.training.data import load_corpus
     from vanilla_transformer.training.evaluation import bleu_by_length, require_comet
-    from vanilla_transformer.training.output import require_only, whole_folder
+    from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.plots import plot_bleu_by_length
     from vanilla_transformer.training.run_directory import write_json
 
@@ -102,8 +102,8 @@ def evaluate_bleu(
         LoadingArguments(),
     ):
         raise ValueError("Options of decoding and loading do nothing to translations from files: leave them out.")
-    require_only(options.output_dir, (RESULTS, HYPOTHESES, BASELINE, PICTURE), "evaluation")
-    with whole_folder(options.output_dir, known_by=RESULTS, overwrite=options.overwrite) as folder:
+    made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE)
+    with whole_folder(options.output_dir, made_of=made_of, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])
         sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
         system, decoded = translations(options.model, options.hypotheses, sources, decoding, loading)

@@ -93,13 +93,12 @@ def main(argv: list[str] | None = None) -> None:
 def draw(options: PlotArguments) -> list[Path]:
     """Draws what is asked for; returns the files."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.training.output import require_only, whole_folder
+    from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.plots import plot_learning_rates, plot_positions, require_matplotlib
 
     require_matplotlib()
     curves = [parse_curve(curve) for curve in options.curves]
-    require_only(options.output_dir, PICTURES, "plot")
-    with whole_folder(options.output_dir, known_by="*.png", overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, made_of=PICTURES, overwrite=options.overwrite) as folder:
         translator = Translator.from_pretrained(options.model) if options.model else None
         if options.text is not None:
             draw_attention(translator, options, folder)

@@ -30,11 +30,11 @@ def main(argv: list[str] | None = None) -> None:
 def train(corpus_arguments: CorpusArguments, options: TokenizerArguments) -> None:
     from vanilla_transformer.tokenization_vanilla_transformer import TARGET
     from vanilla_transformer.training.data import load_corpus
-    from vanilla_transformer.training.output import require_only, whole_folder
+    from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.vocabulary import learn_vocabularies
 
-    require_only(options.output_dir, ("tokenizer.json", "tokenizer_config.json", TARGET), "tokenizer")
-    with whole_folder(options.output_dir, known_by="tokenizer.json", overwrite=options.overwrite) as folder:
+    made_of = ("tokenizer.json", "tokenizer_config.json", TARGET)
+    with whole_folder(options.output_dir, made_of=made_of, overwrite=options.overwrite) as folder:
         corpus = load_corpus(corpus_arguments, splits=("train",))
         sizes = learn_vocabularies(corpus["train"], options, folder)
     print(corpus.report)

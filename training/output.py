@@ -11,38 +11,33 @@ from vanilla_transformer.folders import replacing
 
 
 @contextmanager
-def whole_folder(path: str | Path, *, known_by: str, overwrite: bool = False) -> Iterator[Path]:
+def whole_folder(
+    path: str | Path, *, known_by: str | None = None, made_of: Collection[str] | None = None, overwrite: bool = False
+) -> Iterator[Path]:
     """A temporary folder to write into, which becomes `path` when the block ends without an error.
+
+    Whatever `overwrite` says, it means an older result of the same kind: no other folder is replaced by one.
 
     Args:
         path: Where the folder shall be.
-        known_by: A file (or several, with *) that an older result of the same kind has: whatever --overwrite says, no
-            other folder is replaced.
+        known_by: A file that every result of this kind has, whatever else there may be in it.
+        made_of: All that a result of this kind can hold, where that is known.
         overwrite: Whether it may take the place of one that is there and not empty.
     """
     path = Path(path)
-    filled = path.exists() and (not path.is_dir() or any(path.iterdir()))
-    if filled and not overwrite:
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file: choose another --output_dir.")
+    found = {each.name for each in path.iterdir()} if path.is_dir() else set()
+    if "run.json" in found or any(name.startswith("checkpoint-") for name in found):
+        raise ValueError(f"{path} holds a training run, which nothing here replaces: choose another --output_dir.")
+    if made_of is not None and (foreign := sorted(found - set(made_of))):
+        raise ValueError(f"{path} holds {foreign[0]}, no part of an older result: choose another --output_dir.")
+    if known_by is not None and found and known_by not in found:
+        raise ValueError(f"{path} has no {known_by}, so it is no older result: choose another --output_dir.")
+    if found and not overwrite:
         raise ValueError(f"{path} is already there: choose another place, or pass --overwrite to replace it.")
-    if (path / "run.json").is_file() or any(path.glob("checkpoint-*")):
-        raise ValueError(f"{path} holds a training run, which nothing here replaces: choose another place.")
-    if filled and not any(path.glob(known_by)):
-        raise ValueError(f"{path} has no {known_by}, so it is no older result of this kind: choose another place.")
     with replacing(path) as folder:
         yield folder
-
-
-def require_only(folder: str | Path, names: Collection[str], writer: str) -> None:
-    """Whatever --overwrite says, it means an older result of the same kind: no other folder is replaced by one.
-
-    Args:
-        folder: The folder to be replaced.
-        names: The files that it may hold.
-        writer: Who writes such files.
-    """
-    found = {path.name for path in Path(folder).iterdir()} if Path(folder).is_dir() else set()
-    if foreign := sorted(found - set(names)):
-        raise ValueError(f"{folder} holds {foreign[0]}, which no {writer} wrote: choose another --output_dir.")
 
 
 @contextmanager

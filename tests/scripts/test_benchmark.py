@@ -192,7 +192,7 @@ def test_figures_are_kept_whole_and_never_over_others_unasked(tmp_path, capsys):
     assert not [path for path in tmp_path.iterdir() if path != folder]
 
     (folder / "model.safetensors").touch()
-    with pytest.raises(ValueError, match=r"holds model\.safetensors, which no benchmark wrote"):
+    with pytest.raises(ValueError, match=r"holds model\.safetensors, no part of an older result"):
         benchmark.report(overwriting, iter([TABLE]))
 
 

@@ -299,7 +299,7 @@ def test_nothing_is_overwritten_unasked(tmp_path):
     draw(*command, "--steps", "10", "--overwrite")
     assert (tmp_path / "out" / "learning_rate.png").read_bytes() != before
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
-    with pytest.raises(SystemExit, match=r"holds out, which no plot wrote"):
+    with pytest.raises(SystemExit, match=r"holds out, no part of an older result"):
         draw(tmp_path, "--learning_rate", "--overwrite")
 
 

@@ -68,8 +68,11 @@ def test_the_script_refuses_other_architectures_and_empty_runs(run, make_model, 
     with pytest.raises(SystemExit, match="holds a training run"):
         average_checkpoints.main(["--run", str(folder), "--output_dir", str(folder), "--overwrite"])
     (tmp_path / "runs" / "another").mkdir(parents=True)
-    with pytest.raises(SystemExit, match=r"has no config\.json, so it is no older result of this kind"):
+    with pytest.raises(SystemExit, match=r"has no config\.json, so it is no older result"):
         average_checkpoints.main(["--run", str(folder), "--output_dir", str(tmp_path / "runs"), "--overwrite"])
     with pytest.raises(SystemExit, match="either --run or --checkpoints"):
         average_checkpoints.main(["--output_dir", str(tmp_path / "x")])
+    (tmp_path / "file").touch()
+    with pytest.raises(SystemExit, match="file is a file: choose another --output_dir"):
+        average_checkpoints.main(["--run", str(folder), "--output_dir", str(tmp_path / "file"), "--overwrite"])
     assert not (tmp_path / "x").exists()

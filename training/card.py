@@ -88,7 +88,7 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
         decoding=decoding,
         results=results,
         curve="learning_curve.png" if (run / "learning_curve.png").is_file() else None,
-        stages=[_stage(each, options.dataset) for each in _stages(run)],
+        stages=[_stage(each, options.dataset if _same_text(each, run) else None) for each in _stages(run)],
         notes=options.notes,
         example_source=options.example[0],
         example_target=options.example[1],
@@ -182,7 +182,7 @@ def _metadata(row: dict[str, Any]) -> EvalResult:
 
 
 def _stages(run: Path) -> list[Path]:
-    """The runs that made the model, the first one first: this one, those whose model it went on from."""
+    """The runs that made the model: this one, and before it those whose model it went on from."""
     found = [run]
     while start := _recipe(found[0]).get("model_name_or_path"):
         earlier = Path(start).parent
@@ -190,6 +190,11 @@ def _stages(run: Path) -> list[Path]:
             break
         found.insert(0, earlier)
     return found
+
+
+def _same_text(run: Path, other: Path) -> bool:
+    """Whether two runs learned from the same files: a name that the user gives to one's is also the other's."""
+    return _written_recipe(run).get("train_files") == _written_recipe(other).get("train_files")
 
 
 def _stage(run: Path, dataset: str | None) -> dict[str, Any]:
@@ -236,15 +241,19 @@ def _text(corpus: dict, split: str, dataset: str | None) -> str:
 
 def _recipe(run: Path) -> dict:
     """recipe.yaml without what says where things were on one machine."""
-    path = run / "recipe.yaml"
-    if not path.is_file():
-        raise ValueError(f"{run} has no recipe.yaml: it is not the folder of a training run.")
-    recipe = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+    recipe = _written_recipe(run)
     kept = {name: value for name, value in recipe.items() if name not in NOT_IN_CARD and value not in ("", None, [])}
     for name in ("train_files", "validation_files", "test_files"):
         if name in kept:
             kept[name] = [Path(file).name for file in kept[name]]
     return kept
+
+
+def _written_recipe(run: Path) -> dict:
+    path = run / "recipe.yaml"
+    if not path.is_file():
+        raise ValueError(f"{run} has no recipe.yaml: it is not the folder of a training run.")
+    return yaml.safe_load(path.read_text(encoding="utf-8")) or {}
 
 
 def _architecture(config: PreTrainedConfig) -> str:

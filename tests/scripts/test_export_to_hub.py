@@ -100,6 +100,13 @@ def test_a_model_that_went_on_from_another_run_says_so(run, tmp_path):
     assert f"model_name_or_path: {run.name}/model" in then
     assert "seed: 77" in then
     assert str(tmp_path) not in card
+    # The corpus that the user names is that of the last run's files: another run's text may be another's.
+    (later / "recipe.yaml").write_text(yaml.safe_dump({**changed, "train_files": ["elsewhere/pairs"]}))
+    named = ["--run", str(later), "--output_dir", str(tmp_path / "named"), "--dataset", "someone/corpus"]
+    export_to_hub.main(named)
+    first, then = (tmp_path / "named" / "README.md").read_text().split("Then, from the model that this gave:")
+    assert "| data | someone/corpus, pairs" in then
+    assert "| data | someone/corpus" not in first
 
 
 def test_a_model_s_own_decoding_goes_along(run, tmp_path):

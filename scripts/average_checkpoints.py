@@ -48,8 +48,8 @@ def average_checkpoints(options: AverageArguments) -> list[Path]:
     """Writes the mean with the configuration and tokenizer of the last checkpoint; returns what was averaged."""
     from safetensors.torch import save_file
 
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.training.averaging import WEIGHTS, average, checkpoints, load_states
-    from vanilla_transformer.training.output import whole_folder
 
     paths = [Path(path) for path in options.checkpoints] or checkpoints(options.run)[-options.last :]
     if not paths:

@@ -51,8 +51,8 @@ def convert(options: ConvertArguments) -> float:
     """Writes the converted model with its tokenizer; returns the largest difference between the logits of the two."""
     import torch
 
-    from vanilla_transformer.convert_marian import from_marian, largest_difference, load, to_marian
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.atomic_writes import whole_folder
+    from vanilla_transformer.converters.marian import from_marian, largest_difference, load, to_marian
 
     to_vanilla = options.to == "vanilla"
     with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:

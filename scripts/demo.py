@@ -51,7 +51,7 @@ def train_or_go_on(folder: Path) -> bool:
 def show(folder: Path) -> None:
     """Translations, an attention picture, and where everything is."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.training.demo_corpus import demo_corpus
+    from vanilla_transformer.training.demo.grammar import demo_corpus
     from vanilla_transformer.training.plots import plot_attention
 
     seen = {pair["en"] for pair in demo_corpus("train")}

@@ -89,9 +89,9 @@ def evaluate_bleu(
     options: EvaluationArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
 ) -> dict[str, Any]:
     """Translates if need be, measures, and writes the folder; returns what results.json holds."""
-    from vanilla_transformer.training.data import load_corpus
-    from vanilla_transformer.training.evaluation import bleu_by_length, require_comet
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.atomic_writes import whole_folder
+    from vanilla_transformer.training.corpus import load_corpus
+    from vanilla_transformer.training.metrics import bleu_by_length, require_comet
     from vanilla_transformer.training.plots import plot_bleu_by_length
     from vanilla_transformer.training.run_directory import write_json
 
@@ -139,10 +139,10 @@ def translations(
 ) -> tuple[list[str], dict[str, Any] | None]:
     """A translation of each source, each on one line, and how the model decoded; `None` for those from the file."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.decoding import decoding_options
-    from vanilla_transformer.training.evaluation import require_same_number
-    from vanilla_transformer.training.files import lines_in_files
-    from vanilla_transformer.training.output import one_line
+    from vanilla_transformer.atomic_writes import one_line
+    from vanilla_transformer.decoding_options import decoding_options
+    from vanilla_transformer.training.corpus_files import lines_in_files
+    from vanilla_transformer.training.metrics import require_same_number
 
     if file:
         found = list(lines_in_files([file]))
@@ -161,7 +161,7 @@ def write_lines(path: Path, lines: list[str]) -> None:
 
 
 def measures_for(options: EvaluationArguments, corpus: CorpusArguments) -> dict:
-    from vanilla_transformer.training.evaluation import measures
+    from vanilla_transformer.training.metrics import measures
 
     return measures(
         target_lang=corpus.target_lang,
@@ -174,7 +174,7 @@ def measures_for(options: EvaluationArguments, corpus: CorpusArguments) -> dict:
 def figures(
     sources: list[str], system: list[str], references: list[str], options: EvaluationArguments, by: dict
 ) -> dict[str, Any]:
-    from vanilla_transformer.training.evaluation import comet
+    from vanilla_transformer.training.metrics import comet
 
     found = {name: figure_of(system, references) for name, figure_of in by.items()}
     if options.comet:
@@ -185,7 +185,7 @@ def figures(
 def compared(
     system: list[str], baseline: list[str], references: list[str], options: EvaluationArguments, by: dict
 ) -> dict[str, Any]:
-    from vanilla_transformer.training.evaluation import paired_bootstrap
+    from vanilla_transformer.training.metrics import paired_bootstrap
 
     samples = options.bootstrap_samples
     return {name: paired_bootstrap(system, baseline, references, each, samples)._asdict() for name, each in by.items()}
@@ -229,7 +229,7 @@ def readable(results: dict[str, Any]) -> str:
 
 
 def _bucket_row(bucket: dict[str, Any]) -> tuple[str, ...]:
-    from vanilla_transformer.training.evaluation import Bucket
+    from vanilla_transformer.training.metrics import Bucket
 
     return Bucket(**bucket).label, f"{bucket['sacrebleu']:.2f}", f"{bucket['sentences']:,}"
 

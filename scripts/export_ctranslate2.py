@@ -50,10 +50,10 @@ def main(argv: list[str] | None = None) -> None:
 
 def export_model(options: ExportArguments) -> None:
     """Writes the model with its tokenizers."""
-    from vanilla_transformer.convert_marian import load
-    from vanilla_transformer.export_ctranslate2 import export, require_ctranslate2
+    from vanilla_transformer.atomic_writes import whole_folder
+    from vanilla_transformer.converters.ctranslate2 import export, require_ctranslate2
+    from vanilla_transformer.converters.marian import load
     from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers
-    from vanilla_transformer.training.output import whole_folder
 
     require_ctranslate2()
     with whole_folder(options.output_dir, known_by="model.bin", overwrite=options.overwrite) as folder:

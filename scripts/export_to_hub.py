@@ -76,9 +76,9 @@ def export_run(options: ExportArguments) -> Path:
     import torch
 
     from vanilla_transformer import Translator
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.hub import SENTENCES, check, export
     from vanilla_transformer.training.card import CardOptions, model_card
-    from vanilla_transformer.training.output import whole_folder
 
     run = Path(options.run)
     if not (run / "model" / "config.json").is_file():

@@ -93,7 +93,7 @@ def main(argv: list[str] | None = None) -> None:
 def draw(options: PlotArguments) -> list[Path]:
     """Draws what is asked for; returns the files."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.training.plots import plot_learning_rates, plot_positions, require_matplotlib
 
     require_matplotlib()

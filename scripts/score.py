@@ -47,8 +47,8 @@ def main(argv: list[str] | None = None) -> None:
 def score(options: ScoreArguments) -> float:
     """Writes the scores and returns the perplexity of the whole."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.training.files import pairs_in_files
-    from vanilla_transformer.training.output import whole_file
+    from vanilla_transformer.atomic_writes import whole_file
+    from vanilla_transformer.training.corpus_files import pairs_in_files
 
     pairs = pairs_in_files(options.files, options.source_lang, options.target_lang, options.columns)
     translator = Translator.from_pretrained(options.model, device=options.device, max_tokens=options.max_tokens)

@@ -28,9 +28,9 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def train(corpus_arguments: CorpusArguments, options: TokenizerArguments) -> None:
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.tokenization_vanilla_transformer import TARGET
-    from vanilla_transformer.training.data import load_corpus
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.corpus import load_corpus
     from vanilla_transformer.training.vocabulary import learn_vocabularies
 
     made_of = ("tokenizer.json", "tokenizer_config.json", TARGET)

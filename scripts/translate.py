@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> None:
 def translate(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.training.output import whole_file
+    from vanilla_transformer.atomic_writes import whole_file
 
     on_terminal = not options.input and sys.stdin.isatty()
     lines = read_lines(options.input)
@@ -80,14 +80,14 @@ def translate(options: TranslateArguments, decoding: DecodingArguments, loading:
 
 
 def read_lines(files: list[str]) -> Iterator[str]:
-    from vanilla_transformer.training.files import decoded_lines, lines_in_files
+    from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
 
     return lines_in_files(files) if files else decoded_lines(sys.stdin.buffer, "standard input")
 
 
 def lines_for(hypotheses, with_scores: bool) -> str:
     """The lines of output for one line of input."""
-    from vanilla_transformer.training.output import one_line
+    from vanilla_transformer.atomic_writes import one_line
 
     return "".join(
         f"{hypothesis.score:.6f}\t{one_line(hypothesis.text)}\n" if with_scores else f"{one_line(hypothesis.text)}\n"

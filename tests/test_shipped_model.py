@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import Translator
 from vanilla_transformer.hub import check, require_whole
-from vanilla_transformer.training.evaluation import bleu
+from vanilla_transformer.training.metrics import bleu
 
 
 ROOT = Path(__file__).parent.parent

@@ -17,7 +17,7 @@ from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from transformers.hf_argparser import HfArgumentParser, string_to_bool
 
-from vanilla_transformer.decoding import require_decoding
+from vanilla_transformer.decoding_options import require_decoding
 
 
 def key(default, help: str):

@@ -11,7 +11,7 @@ or, with no copy of this file in a cache, `metric = BleuMetric()`. Neither needs
 import evaluate
 from datasets import Features, Value
 
-from vanilla_transformer.training.evaluation import measure
+from vanilla_transformer.training.metrics import measure
 
 
 class BleuMetric(evaluate.Metric):

@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from vanilla_transformer.decoding import decoding_options
+from vanilla_transformer.decoding_options import decoding_options
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 

@@ -85,9 +85,9 @@ def prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder
     """The corpus, its tokenised splits, and the tokenizers: given, learned now, or learned when the run began."""
     from datasets import Dataset, IterableDataset
 
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
-    from vanilla_transformer.training.data import load_corpus, tokenize
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.training.corpus import load_corpus, tokenize
     from vanilla_transformer.training.vocabulary import learn_vocabularies
 
     corpus = load_corpus(corpus_arguments)
@@ -147,7 +147,7 @@ def _require_same_shape(config, overrides: dict, path: str) -> None:
 
 def _with_decoding(model, model_arguments):
     """The model with the recipe's settings for decoding among its own, where there are any."""
-    from vanilla_transformer.decoding import set_decoding
+    from vanilla_transformer.decoding_options import set_decoding
 
     asked = {name: getattr(model_arguments, name) for name in ("num_beams", "length_penalty")}
     if any(value is not None for value in asked.values()):
@@ -157,9 +157,9 @@ def _with_decoding(model, model_arguments):
 
 def finish(trainer, datasets) -> dict:
     """The mean of the last checkpoints as the final model, and its results on the validation and test sets."""
-    from vanilla_transformer.decoding import decoding_options
+    from vanilla_transformer.atomic_writes import whole_folder
+    from vanilla_transformer.decoding_options import decoding_options
     from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
-    from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import write_json
 
     args, folder = trainer.args, Path(trainer.args.output_dir)

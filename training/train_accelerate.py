@@ -30,10 +30,10 @@ def train(model_arguments, corpus_arguments, vocabulary_arguments, args) -> list
     from torch.utils.data import DataLoader
     from transformers import DataCollatorForSeq2Seq
 
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.loss import LabelSmoothedCrossEntropy
     from vanilla_transformer.tokenization_vanilla_transformer import TARGET
     from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
-    from vanilla_transformer.training.output import whole_folder
     from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
     from vanilla_transformer.training.schedule import inverse_sqrt_schedule
 

@@ -41,12 +41,12 @@ from vanilla_transformer.training.callbacks import (
     TokensPerSecond,
     not_a_number,
 )
-from vanilla_transformer.training.collator import RetokenizingCollator, TokenColumns
+from vanilla_transformer.training.collators import RetokenizingCollator, TokenColumns
 from vanilla_transformer.training.ema import ExponentialMovingAverage
-from vanilla_transformer.training.evaluation import bleu
-from vanilla_transformer.training.memory import keep_freed_memory
-from vanilla_transformer.training.metrics import batches_by_length, perplexity, sum_of_losses, translate_ids
-from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.evaluation import batches_by_length, perplexity, sum_of_losses, translate_ids
+from vanilla_transformer.training.malloc import keep_freed_memory
+from vanilla_transformer.training.metrics import bleu
+from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 

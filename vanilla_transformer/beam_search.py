@@ -1,9 +1,9 @@
 """The paper's decoding (section 6.1): beam search with a length penalty, at most 50 tokens longer than the source,
 ended early when nothing better can come.
 
-    from vanilla_transformer.beam_search import beam_search
+    from vanilla_transformer import beam_search
 
-    model.generate(**batch, custom_generate=beam_search, num_beams=4, length_penalty=0.6)
+    model.generate(**batch, custom_generate=beam_search.search, num_beams=4, length_penalty=0.6)
 
 The search, for each sentence alone: a beam holds the `num_beams` likeliest unfinished translations. At each step all
 their continuations by one token are ranked by log-probability. Of the first `num_beams` in that ranking, those that
@@ -56,7 +56,7 @@ ROW_BY_ROW = (
 
 
 @torch.no_grad()
-def beam_search(
+def search(
     model: PreTrainedModel,
     input_ids: torch.LongTensor,
     logits_processor: LogitsProcessorList,
@@ -68,7 +68,7 @@ def beam_search(
     alpha: float | None = None,
     **model_kwargs,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
-    """For `generate(custom_generate=beam_search)`, of this model or any encoder-decoder of the library.
+    """For `generate(custom_generate=beam_search.search)`, of this model or any encoder-decoder of the library.
 
     Args:
         model: The model.
@@ -160,7 +160,7 @@ def generate(*args, model: PreTrainedModel, **kwargs):
     """
     config = kwargs.get("generation_config") or model.generation_config
     if not any(kwargs.get(name, getattr(config, name, None)) for name in LEFT_TO_THE_LIBRARY):
-        kwargs["custom_generate"] = beam_search
+        kwargs["custom_generate"] = search
     return type(model).generate(model, *args, **kwargs)
 
 

@@ -27,7 +27,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .decoding import PAPER_DECODING, set_decoding
+from .decoding_options import PAPER_DECODING, set_decoding
 from .loading import LOADING_ERRORS, reason_of
 from .tokenization_vanilla_transformer import TARGET
 from .translation import Translator

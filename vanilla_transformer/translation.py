@@ -21,9 +21,9 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
-from .beam_search import beam_search
-from .ctranslate2_model import CTranslate2Model, require_known
-from .decoding import require_decoding, search_options
+from . import beam_search
+from .backends.ctranslate2 import CTranslate2Model, require_known
+from .decoding_options import require_decoding, search_options
 from .loading import LOADING_ERRORS, reason_of
 from .quantization import quantized, require_quantization
 from .tokenization_vanilla_transformer import load_tokenizers
@@ -215,7 +215,10 @@ class Translator:
             if options["num_beams"] == 1:
                 options["length_penalty"] = 1.0  # it does nothing, and the library would warn of any other
         else:
-            options = {**search_options(self.model.generation_config, **generation), "custom_generate": beam_search}
+            options = {
+                **search_options(self.model.generation_config, **generation),
+                "custom_generate": beam_search.search,
+            }
             nothing = Hypothesis("", 0.0)
             if n_best > options["num_beams"]:
                 raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")

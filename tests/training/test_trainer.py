@@ -249,8 +249,8 @@ def test_the_stock_trainer_trains_this_model_untouched(tmp_path):
 def test_sixty_four_pairs_are_learned_by_heart(tmp_path):
     from datasets import Dataset
 
-    from vanilla_transformer.training.data import tokenize
-    from vanilla_transformer.training.demo_corpus import demo_corpus
+    from vanilla_transformer.training.corpus import tokenize
+    from vanilla_transformer.training.demo.grammar import demo_corpus
 
     pairs = [{"source": pair["en"], "target": pair["de"]} for pair in demo_corpus("validation", 64)]
     tokenizer = train_tokenizer(
@@ -426,13 +426,13 @@ def test_early_stopping_counts_on_after_a_pause(recipe, tmp_path, monkeypatch):
 
 def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeypatch):
     searches = []
-    real = metrics.beam_search
+    real = beam_search.search
 
     def watched(model, input_ids, generation_config, **options):
         searches.append((generation_config.num_beams, generation_config.length_penalty))
         return real(model, input_ids, generation_config=generation_config, **options)
 
-    monkeypatch.setattr(metrics, "beam_search", watched)
+    monkeypatch.setattr(beam_search, "search", watched)
     train_script.main(recipe(max_steps=2, eval_strategy="no", length_penalty=1.2))
     assert set(searches) == {(4, 1.2)}
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config

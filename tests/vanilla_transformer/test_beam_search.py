@@ -15,7 +15,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from vanilla_transformer.beam_search import PENALTIES, AnyDecoder, VanillaDecoder, _top, beam_search
+from vanilla_transformer import beam_search
+from vanilla_transformer.beam_search import PENALTIES, AnyDecoder, VanillaDecoder, _top
 
 
 EOS = 2
@@ -84,10 +85,14 @@ def test_it_finds_what_the_definition_finds(make_model, seed, alpha):
     sources = random_sources(5, 9, longest=6)
     options = {"num_beams": 3, "length_penalty": alpha, "max_extra_tokens": 4, "num_return_sequences": 3}
     output = model.generate(
-        **padded(sources), **options, custom_generate=beam_search, return_dict_in_generate=True, output_scores=True
+        **padded(sources),
+        **options,
+        custom_generate=beam_search.search,
+        return_dict_in_generate=True,
+        output_scores=True,
     )
     # Without the scores, sentences leave the batch when they are finished.
-    sequences = model.generate(**padded(sources), **options, custom_generate=beam_search)
+    sequences = model.generate(**padded(sources), **options, custom_generate=beam_search.search)
     for number, source in enumerate(sources):
         expected = by_definition(model, source, 3, alpha, extra=4)
         rows = slice(3 * number, 3 * number + 3)
@@ -116,7 +121,7 @@ def test_a_wide_enough_beam_is_an_exhaustive_search(make_model, alpha):
                 )
                 best = max(best, (total / PENALTIES["gnmt"](length) ** alpha, [1, *words]))
         output = model.generate(
-            **padded([source]), custom_generate=beam_search, num_beams=300, length_penalty=alpha, max_extra_tokens=2,
+            **padded([source]), custom_generate=beam_search.search, num_beams=300, length_penalty=alpha, max_extra_tokens=2,
             return_dict_in_generate=True, output_scores=True,
         )  # fmt: skip
         assert output.sequences[0].tolist() == best[1]
@@ -128,7 +133,7 @@ def test_ties_are_broken_but_not_miscounted(make_model):
     model = make_model(vocab_size=5)
     torch.nn.init.zeros_(model.lm_head.weight)
     output = model.generate(
-        **padded([[3, 4, 3], [4]]), custom_generate=beam_search, num_beams=4, length_penalty=1.0, max_extra_tokens=3,
+        **padded([[3, 4, 3], [4]]), custom_generate=beam_search.search, num_beams=4, length_penalty=1.0, max_extra_tokens=3,
         num_return_sequences=4, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
     for row, score in zip(output.sequences, output.sequences_scores.tolist(), strict=True):
@@ -141,7 +146,7 @@ def test_ties_are_broken_but_not_miscounted(make_model):
 def test_a_beam_wider_than_the_vocabulary(make_model):
     model = lively(make_model(vocab_size=5))
     sequences = model.generate(
-        **padded([[3, 4]]), custom_generate=beam_search, num_beams=12, length_penalty=0.6, max_extra_tokens=2,
+        **padded([[3, 4]]), custom_generate=beam_search.search, num_beams=12, length_penalty=0.6, max_extra_tokens=2,
         num_return_sequences=12,
     )  # fmt: skip
     for row, (_, tokens) in zip(sequences, by_definition(model, [3, 4], 12, 0.6, extra=2), strict=True):
@@ -152,7 +157,7 @@ def test_nothing_but_one_hypothesis_can_be_found(make_model):
     """At a limit of one token there are as many hypotheses as words: the rest of a wider beam stays empty."""
     model = make_model(vocab_size=5)
     output = model.generate(
-        **padded([[3]]), custom_generate=beam_search, num_beams=7, num_return_sequences=7, max_extra_tokens=0,
+        **padded([[3]]), custom_generate=beam_search.search, num_beams=7, num_return_sequences=7, max_extra_tokens=0,
         return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
     assert torch.isfinite(output.sequences_scores).tolist() == [True] * 5 + [False] * 2
@@ -182,10 +187,12 @@ def test_with_the_librarys_penalty_it_finds_what_generate_finds(make_model, numb
         options = {"num_beams": 3, "length_penalty": 0.6, "num_return_sequences": 2, "max_new_tokens": 9}
         asked = {"return_dict_in_generate": True, "output_scores": True}
         expected = model.generate(**batch, **options, **asked, early_stopping="never")
-        found = model.generate(**batch, **options, **asked, custom_generate=beam_search, penalty="length")
+        found = model.generate(**batch, **options, **asked, custom_generate=beam_search.search, penalty="length")
         assert_close(found.sequences_scores, expected.sequences_scores, atol=1e-4, rtol=1e-4)
-        dropping = model.generate(**batch, **options, custom_generate=beam_search, penalty="length")
-        uncached = model.generate(**batch, **options, custom_generate=beam_search, penalty="length", use_cache=False)
+        dropping = model.generate(**batch, **options, custom_generate=beam_search.search, penalty="length")
+        uncached = model.generate(
+            **batch, **options, custom_generate=beam_search.search, penalty="length", use_cache=False
+        )
         for each in (found.sequences, dropping, uncached):
             assert list(map(without_padding, each)) == list(map(without_padding, expected.sequences))
         transitions = [
@@ -198,7 +205,7 @@ def test_with_the_librarys_penalty_it_finds_what_generate_finds(make_model, numb
 def test_a_beam_of_one_is_greedy_search(make_model):
     model = lively(make_model())
     batch = padded(random_sources(20, 23))
-    found = model.generate(**batch, custom_generate=beam_search, max_new_tokens=9)
+    found = model.generate(**batch, custom_generate=beam_search.search, max_new_tokens=9)
     expected = model.generate(**batch, max_new_tokens=9)
     assert list(map(without_padding, found)) == list(map(without_padding, expected))
 
@@ -234,7 +241,7 @@ def test_what_generate_takes_it_takes(make_model, options):
         batch = padded(random_sources(6, 23))
         options = {**options, "num_beams": 3, "length_penalty": 1.0, "max_new_tokens": 8}
         expected = model.generate(**batch, **options, early_stopping="never")
-        found = model.generate(**batch, **options, custom_generate=beam_search, penalty="length")
+        found = model.generate(**batch, **options, custom_generate=beam_search.search, penalty="length")
         ends = {*options.get("eos_token_id", [2]), *([7] if "stopping_criteria" in options else [])}
         for ours, theirs in zip(found.tolist(), expected.tolist(), strict=True):
             end = next((place for place, token in enumerate(ours) if token in ends), len(ours))
@@ -246,7 +253,7 @@ def test_a_given_beginning_is_kept_and_not_scored(make_model):
     sources = [[3, 4, 5], [6], [7, 8, 3, 4]]
     start = torch.tensor([[1, 5, 6]] * 3)
     sequences = model.generate(
-        **padded(sources), decoder_input_ids=start, custom_generate=beam_search, num_beams=3, length_penalty=0.6,
+        **padded(sources), decoder_input_ids=start, custom_generate=beam_search.search, num_beams=3, length_penalty=0.6,
         max_extra_tokens=3,
     )  # fmt: skip
     for row, source in zip(sequences, sources, strict=True):
@@ -263,7 +270,12 @@ def test_a_sentence_is_translated_alike_alone_and_in_any_company(make_model, bea
         torch.manual_seed(seed)
         model = lively(make_model())
         sources = random_sources(64, 23, longest=12)
-        options = {"custom_generate": beam_search, "num_beams": beams, "length_penalty": 0.6, "max_extra_tokens": 8}
+        options = {
+            "custom_generate": beam_search.search,
+            "num_beams": beams,
+            "length_penalty": 0.6,
+            "max_extra_tokens": 8,
+        }
         together = list(map(without_padding, model.generate(**padded(sources), **options)))
         backwards = list(map(without_padding, model.generate(**padded(sources[::-1]), **options)))[::-1]
         alone = [without_padding(model.generate(**padded([source]), **options)[0]) for source in sources]
@@ -276,19 +288,26 @@ def test_a_sentence_is_translated_alike_alone_and_in_any_company(make_model, bea
 def test_each_sentence_has_its_own_limit(make_model):
     model = make_model()
     model.generation_config.eos_token_id = None
-    sequences = model.generate(**padded([[3] * 7, [3], [3] * 3]), custom_generate=beam_search, max_extra_tokens=2)
+    sequences = model.generate(
+        **padded([[3] * 7, [3], [3] * 3]), custom_generate=beam_search.search, max_extra_tokens=2
+    )
     assert (sequences[:, 1:] != 0).sum(1).tolist() == [9, 3, 5]
-    longest = model.generate(**padded([[3] * 7]), custom_generate=beam_search)
+    longest = model.generate(**padded([[3] * 7]), custom_generate=beam_search.search)
     assert longest.shape == (1, 1 + 7 + 50)
     capped = model.generate(
-        **padded([[3] * 7, [3]]), custom_generate=beam_search, max_extra_tokens=2, max_new_tokens=4
+        **padded([[3] * 7, [3]]), custom_generate=beam_search.search, max_extra_tokens=2, max_new_tokens=4
     )
     assert (capped[:, 1:] != 0).sum(1).tolist() == [4, 3]
 
 
 def test_a_forced_end_comes_at_each_sentences_own_limit(make_model):
     model = lively(make_model())
-    options = {"custom_generate": beam_search, "num_beams": 3, "max_extra_tokens": 1, "forced_eos_token_id": EOS}
+    options = {
+        "custom_generate": beam_search.search,
+        "num_beams": 3,
+        "max_extra_tokens": 1,
+        "forced_eos_token_id": EOS,
+    }
     for row, length in zip(
         model.generate(**padded([[3] * 7, [3], [3] * 3]), **options).tolist(), (8, 2, 4), strict=True
     ):
@@ -296,7 +315,7 @@ def test_a_forced_end_comes_at_each_sentences_own_limit(make_model):
     batch = padded(random_sources(6, 23))
     options = {"num_beams": 3, "max_new_tokens": 6, "forced_eos_token_id": EOS}
     expected = model.generate(**batch, **options, early_stopping="never")
-    found = model.generate(**batch, **options, custom_generate=beam_search, penalty="length")
+    found = model.generate(**batch, **options, custom_generate=beam_search.search, penalty="length")
     assert list(map(without_padding, found)) == list(map(without_padding, expected))
 
 
@@ -306,7 +325,9 @@ def test_early_stopping_ends_at_the_first_finished_ones(make_model):
     batch = padded(random_sources(8, 23))
     options = {"num_beams": 3, "length_penalty": 0.6, "max_new_tokens": 9}
     expected = model.generate(**batch, **options, early_stopping=True)
-    found = model.generate(**batch, **options, early_stopping=True, custom_generate=beam_search, penalty="length")
+    found = model.generate(
+        **batch, **options, early_stopping=True, custom_generate=beam_search.search, penalty="length"
+    )
     assert list(map(without_padding, found)) == list(map(without_padding, expected))
 
 
@@ -316,7 +337,7 @@ def test_finished_sentences_leave_the_batch_and_the_search_ends_with_the_last(ma
     step = VanillaDecoder.step
     monkeypatch.setattr(VanillaDecoder, "step", lambda self, hyps: sizes.append(len(hyps)) or step(self, hyps))
     monkeypatch.setattr(AnyDecoder, "__init__", lambda *_: pytest.fail("the shared source should have been used"))
-    model.generate(**padded(random_sources(40, 23, longest=20)), custom_generate=beam_search, num_beams=2)
+    model.generate(**padded(random_sources(40, 23, longest=20)), custom_generate=beam_search.search, num_beams=2)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 40
     assert sizes[-1] < 10
@@ -366,4 +387,4 @@ def test_beams_of_generate_leave_the_source_where_it_is(make_model, monkeypatch)
 )
 def test_mistakes_get_a_sentence(make_model, options, message):
     with pytest.raises(ValueError, match=message):
-        make_model().generate(torch.tensor([[3, 4]]), custom_generate=beam_search, num_beams=2, **options)
+        make_model().generate(torch.tensor([[3, 4]]), custom_generate=beam_search.search, num_beams=2, **options)

@@ -9,8 +9,12 @@ from datasets import Dataset
 from torch.testing import assert_close
 from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration, pipeline
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.beam_search import beam_search
+from vanilla_transformer import (
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    beam_search,
+)
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
 
 
@@ -104,7 +108,7 @@ def test_each_text_has_one_translation_whatever_its_company(tokenizer, make):
 def test_it_is_the_papers_search(tokenizer):
     model = vanilla()
     batch = tokenizer(TEXTS[1], return_tensors="pt")
-    ids = model.generate(**batch, custom_generate=beam_search, num_beams=4, length_penalty=0.6)[0]
+    ids = model.generate(**batch, custom_generate=beam_search.search, num_beams=4, length_penalty=0.6)[0]
     assert Translator(model, tokenizer)(TEXTS[1]) == tokenizer.decode(ids, skip_special_tokens=True)
 
 

@@ -9,7 +9,7 @@ from tokenizers.models import WordLevel
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 from transformers.models.marian.modeling_marian import shift_tokens_right
 
-from vanilla_transformer.training.noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
 
 
 PAD, START, END, UNKNOWN = SPECIAL = (0, 1, 2, 3)

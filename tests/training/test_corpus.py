@@ -8,7 +8,7 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments import CorpusArguments
-from vanilla_transformer.training.data import load_corpus, tokenize
+from vanilla_transformer.training.corpus import load_corpus, tokenize
 
 
 PAIRS = [(f"sentence number {n}", f"Satz Nummer {n}") for n in range(20)]

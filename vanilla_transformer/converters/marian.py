@@ -1,6 +1,6 @@
 """MarianMT and this model are one network under two sets of names: weights and configuration, one to the other.
 
-    from vanilla_transformer.convert_marian import from_marian, load, to_marian
+    from vanilla_transformer.converters.marian import from_marian, load, to_marian
 
     model = from_marian(load("Helsinki-NLP/opus-mt-en-de", "marian"))
 
@@ -18,10 +18,10 @@ from pathlib import Path
 import torch
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, PreTrainedModel
 
-from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .loading import LOADING_ERRORS, reason_of
-from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from .positions import SinusoidalHalvesPositions
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..loading import LOADING_ERRORS, reason_of
+from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+from ..positions import SinusoidalHalvesPositions
 
 
 State = dict[str, torch.Tensor]

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from statistics import median
 
-from vanilla_transformer.scripts.benchmark import (
+from vanilla_transformer.scripts.benchmarks.benchmark import (
     RATIO,
     MeasurementArguments,
     Table,
@@ -89,7 +89,7 @@ def measure(options: GrowthBenchmarkArguments) -> Iterator[Table]:
 
 def cost(tokens: int, length: int, fields: dict, options: GrowthBenchmarkArguments, device) -> dict:
     """Milliseconds of an update of each system, and how they compare."""
-    from vanilla_transformer.scripts.peers import configuration, make_learner, random_batch
+    from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner, random_batch
 
     batch = random_batch(tokens, length, options.vocab_size, device)
     config = configuration(options.preset, options.vocab_size, **fields)

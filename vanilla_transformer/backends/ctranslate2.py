@@ -19,10 +19,10 @@ from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrai
 from transformers.generation import GenerateBeamEncoderDecoderOutput
 from transformers.utils import cached_file, logging
 
-from .beam_search import PENALTIES
-from .convert_marian import from_marian, load
-from .export_ctranslate2 import export, require_ctranslate2, require_quantization
-from .folders import replacing
+from ..atomic_writes import replacing
+from ..beam_search import PENALTIES
+from ..converters.ctranslate2 import export, require_ctranslate2, require_quantization
+from ..converters.marian import from_marian, load
 
 
 logger = logging.get_logger(__name__)

@@ -14,15 +14,15 @@ import torch
 from matplotlib.figure import Figure
 from torch.utils.flop_counter import FlopCounterMode
 
-from vanilla_transformer.scripts import (
+from vanilla_transformer.scripts.benchmarks import (
     benchmark,
-    benchmark_data,
-    benchmark_decode,
-    benchmark_end_to_end,
-    benchmark_growth,
-    benchmark_memory,
-    benchmark_train,
+    data,
+    decode,
+    end_to_end,
+    growth,
+    memory,
     peers,
+    train,
 )
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.batching import TokenBatchSampler
@@ -43,9 +43,9 @@ def text(tmp_path):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """A fresh process takes seconds to start. One test starts some, which is enough to know that they do."""
-    for module in (benchmark_data, benchmark_end_to_end, benchmark_memory):
+    for module in (data, end_to_end, memory):
         monkeypatch.setattr(module, "in_fresh_process", lambda function, *arguments: function(*arguments))
-    monkeypatch.setattr(benchmark_train, "process", lambda *preparation: nullcontext(InThisProcess(*preparation)))
+    monkeypatch.setattr(train, "process", lambda *preparation: nullcontext(InThisProcess(*preparation)))
 
 
 class InThisProcess:
@@ -239,11 +239,11 @@ def test_the_data_benchmark_prints_every_order_and_ours_is_best(tmp_path, capsys
 @pytest.mark.parametrize("order", ["bucketed", "random"])
 def test_training_is_measured_beside_its_peers(text, capsys, order, in_this_process, monkeypatch):
     kept = []
-    monkeypatch.setattr("vanilla_transformer.training.memory.keep_freed_memory", lambda: kept.append(True))
+    monkeypatch.setattr("vanilla_transformer.training.malloc.keep_freed_memory", lambda: kept.append(True))
     sizes = ["--vocab_size", "270", "--max_tokens", "100", "--batches", "1", "--rounds", "1", "--order", order]
     benchmark.main(["train", "--train_files", text, *sizes, "--device", "cpu"])
     printed = capsys.readouterr().out
-    found = rows(printed, *benchmark_train.SYSTEMS)
+    found = rows(printed, *train.SYSTEMS)
     assert len(kept) == 2 * 2  # two systems, to warm up and in the one round
     assert found["MarianMT"][1:3] == ["1.00", "1.00-1.00"]
     assert all(float(row[0].replace(",", "")) > 0 for row in found.values())
@@ -257,18 +257,18 @@ def test_a_process_is_prepared_once_and_then_works(tmp_path):
 
 
 def test_tokens_are_counted_without_padding(text):
-    options = benchmark_train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=3)
-    for batch in benchmark_train.training_batches(CorpusArguments(train_files=[text]), options):
+    options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=3)
+    for batch in train.training_batches(CorpusArguments(train_files=[text]), options):
         sides = batch["input_ids"].flatten().tolist(), batch["labels"].flatten().tolist()
         plain = sum(token != padding for side, padding in zip(sides, (0, -100), strict=True) for token in side)
-        assert benchmark_train.real_tokens(batch) == plain < 200
+        assert train.real_tokens(batch) == plain < 200
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_all_learners_start_from_the_same_loss(text, dtype):
     """They are the same network: dropout aside, MarianMT with the same weights has the same loss."""
-    options = benchmark_train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=1)
-    (batch,) = benchmark_train.training_batches(CorpusArguments(train_files=[text]), options)
+    options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=1)
+    (batch,) = train.training_batches(CorpusArguments(train_files=[text]), options)
     config = peers.configuration("tiny", 270, dropout=0.0)
     losses = {}
     for name in peers.MODELS:
@@ -331,10 +331,10 @@ def test_growth_is_measured_at_every_point(tmp_path, capsys, drawn):
 def test_growth_changes_one_thing_at_a_time(monkeypatch):
     seen = []
     monkeypatch.setattr(
-        benchmark_growth, "cost", lambda tokens, length, fields, *rest: seen.append((tokens, length, fields)) or {}
+        growth, "cost", lambda tokens, length, fields, *rest: seen.append((tokens, length, fields)) or {}
     )
-    options = benchmark_growth.GrowthBenchmarkArguments(max_tokens=[256], lengths=[16], layers=[3], device="cpu")
-    list(benchmark_growth.measure(options))
+    options = growth.GrowthBenchmarkArguments(max_tokens=[256], lengths=[16], layers=[3], device="cpu")
+    list(growth.measure(options))
     layers = {"encoder_layers": 3, "decoder_layers": 3}
     assert seen == [(256, 32, {}), (2048, 16, {}), (2048, 32, layers)]
 
@@ -349,13 +349,13 @@ def test_both_trainers_see_every_pair_once(text, tmp_path, capsys, in_this_proce
     benchmark.main(["end_to_end", "--train_files", text, *options])
     printed = capsys.readouterr().out
 
-    _, tokens = benchmark_data.learn_and_tokenise(CorpusArguments(train_files=[text]), 270)
+    _, tokens = data.learn_and_tokenise(CorpusArguments(train_files=[text]), 270)
     source, target = ([len(ids) for ids in tokens[column]] for column in ("input_ids", "labels"))
     longest = max(source + target)
-    found = rows(printed, benchmark_end_to_end.OURS, benchmark_end_to_end.THEIRS)
+    found = rows(printed, end_to_end.OURS, end_to_end.THEIRS)
     batches = len(TokenBatchSampler(source, target, max_tokens=100))
-    assert found[benchmark_end_to_end.OURS][3] == str(batches)
-    assert found[benchmark_end_to_end.THEIRS][1:4] == ["1.00", "1.00-1.00", str(math.ceil(80 / (100 // longest)))]
+    assert found[end_to_end.OURS][3] == str(batches)
+    assert found[end_to_end.THEIRS][1:4] == ["1.00", "1.00-1.00", str(math.ceil(80 / (100 // longest)))]
     assert f"{sum(source) + sum(target):,} tokens of both sides" in printed
     assert f"MarianMT: {100 // longest} pairs" in printed
     assert f"padded to the longest of all, {longest} tokens, reach" in printed
@@ -364,8 +364,8 @@ def test_both_trainers_see_every_pair_once(text, tmp_path, capsys, in_this_proce
 
 
 def test_a_fixed_batch_keeps_the_limit_of_tokens_with_the_longest_pair_in_it(text, tmp_path):
-    options = benchmark_end_to_end.EndToEndBenchmarkArguments(vocab_size=270, max_tokens=100, pairs=30)
-    prepared = benchmark_end_to_end.prepare(CorpusArguments(train_files=[text]), options, str(tmp_path / "prepared"))
+    options = end_to_end.EndToEndBenchmarkArguments(vocab_size=270, max_tokens=100, pairs=30)
+    prepared = end_to_end.prepare(CorpusArguments(train_files=[text]), options, str(tmp_path / "prepared"))
     assert prepared.pairs == 30
     assert prepared.batch_size * prepared.longest <= 100 < (prepared.batch_size + 1) * prepared.longest
 
@@ -376,11 +376,11 @@ def test_a_fixed_batch_keeps_the_limit_of_tokens_with_the_longest_pair_in_it(tex
 def test_all_systems_with_the_same_weights_write_the_same(text):
     """In float32 and greedily; beams of MarianMT's `generate` are judged by another length penalty."""
     arguments = {"input": [f"{text}.en"], "preset": "tiny", "vocab_size": 270, "length": 6, "sentences": 9}
-    options = benchmark_decode.DecodeBenchmarkArguments(**arguments, batch_size=4)
-    lines, references = benchmark_decode.read_text(options)
+    options = decode.DecodeBenchmarkArguments(**arguments, batch_size=4)
+    lines, references = decode.read_text(options)
     assert len(lines) == 9
     assert not references
-    decoders = benchmark_decode.make_decoders(options, lines, torch.device("cpu"))
+    decoders = decode.make_decoders(options, lines, torch.device("cpu"))
     with torch.no_grad():
         for parameter in decoders.model.parameters():
             parameter.mul_(2.0)  # so that texts have different translations
@@ -415,7 +415,7 @@ def test_decoding_is_measured_from_text_to_text(text, model_folder, capsys):
 
 
 def test_an_engine_that_is_not_there_is_said_to_be_missing(text, capsys, monkeypatch):
-    monkeypatch.setattr(benchmark_decode, "find_spec", lambda name: None)
+    monkeypatch.setattr(decode, "find_spec", lambda name: None)
     sizes = ["--input", f"{text}.en", "--sentences", "2", "--rounds", "1", "--num_beams", "1", "--length", "2"]
     benchmark.main(["decode", "--preset", "tiny", "--vocab_size", "270", "--device", "cpu", *sizes])
     printed = capsys.readouterr().out

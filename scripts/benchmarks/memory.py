@@ -9,7 +9,7 @@ Each system makes its updates in a process of its own, on a batch of random toke
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vanilla_transformer.scripts.benchmark import (
+from vanilla_transformer.scripts.benchmarks.benchmark import (
     MeasurementArguments,
     Table,
     begin,
@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(options: MemoryBenchmarkArguments) -> Iterator[Table]:
-    from vanilla_transformer.scripts.peers import MODELS
+    from vanilla_transformer.scripts.benchmarks.peers import MODELS
 
     device = begin(options)
     peaks = {name: in_fresh_process(peak_of_training, name, options) for name in MODELS}
@@ -66,7 +66,7 @@ def measure(options: MemoryBenchmarkArguments) -> Iterator[Table]:
 
 def peak_of_training(name: str, options: MemoryBenchmarkArguments) -> int:
     """Bytes beyond what the process took before there was a model."""
-    from vanilla_transformer.scripts.peers import configuration, make_learner, random_batch
+    from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner, random_batch
 
     device = begin(options)
     batch = random_batch(options.max_tokens, options.length, options.vocab_size, device)

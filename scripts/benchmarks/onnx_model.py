@@ -13,7 +13,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert_marian import config_to_marian
+from vanilla_transformer.converters.marian import config_to_marian
 
 
 class OnnxModel(PreTrainedModel, GenerationMixin):

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vanilla_transformer.training.files import pairs_in_files
+from vanilla_transformer.training.corpus_files import pairs_in_files
 
 
 PAIRS = [

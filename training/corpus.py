@@ -5,7 +5,7 @@ The corpus comes from the Hub through `datasets`, from files, or from the built-
 
 ```python
 >>> from vanilla_transformer.training.arguments import CorpusArguments
->>> from vanilla_transformer.training.data import load_corpus
+>>> from vanilla_transformer.training.corpus import load_corpus
 
 >>> corpus = load_corpus(CorpusArguments(source_lang="en", target_lang="de", dataset="demo"))
 >>> print(corpus.report)
@@ -25,8 +25,8 @@ from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.demo_corpus import demo_corpus
-from vanilla_transformer.training.files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.demo.grammar import demo_corpus
 
 
 SPLITS = ("train", "validation", "test")

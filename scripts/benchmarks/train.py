@@ -17,7 +17,7 @@ from functools import partial
 from statistics import median
 from typing import Literal
 
-from vanilla_transformer.scripts.benchmark import (
+from vanilla_transformer.scripts.benchmarks.benchmark import (
     RATIO,
     MeasurementArguments,
     Table,
@@ -70,7 +70,7 @@ def main(argv: list[str] | None = None) -> None:
 def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterator[Table]:
     import torch
 
-    from vanilla_transformer.scripts.peers import LargeProducts, configuration, products_of
+    from vanilla_transformer.scripts.benchmarks.peers import LargeProducts, configuration, products_of
 
     device = begin(options)
     batches = [dict(batch) for batch in training_batches(corpus, options)]
@@ -112,8 +112,8 @@ def start(name: str, keeps_memory: bool, batches: list[dict], options: TrainBenc
     """Makes the learner that all later calls of `train` are about."""
     global work, device
 
-    from vanilla_transformer.scripts.peers import configuration, make_learner
-    from vanilla_transformer.training.memory import keep_freed_memory
+    from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner
+    from vanilla_transformer.training.malloc import keep_freed_memory
 
     device = begin(options)
     if keeps_memory and device.type == "cpu":
@@ -142,7 +142,7 @@ def training_batches(corpus: CorpusArguments, options: TrainBenchmarkArguments) 
     import numpy as np
     from transformers import DataCollatorForSeq2Seq
 
-    from vanilla_transformer.scripts.benchmark_data import learn_and_tokenise, longest_fitting
+    from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
     from vanilla_transformer.training.batching import Limits, TokenBatchSampler, column_lengths, cut
 
     tokenizer, tokens = learn_and_tokenise(corpus, options.vocab_size)

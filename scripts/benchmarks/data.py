@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.scripts.benchmark import OutputArguments, Table, in_fresh_process, peak_memory, report
+from vanilla_transformer.scripts.benchmarks.benchmark import (
+    OutputArguments,
+    Table,
+    in_fresh_process,
+    peak_memory,
+    report,
+)
 from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
 
 
@@ -82,7 +88,7 @@ def compare_orders(corpus_arguments: CorpusArguments, options: DataBenchmarkArgu
 def learn_and_tokenise(corpus_arguments: CorpusArguments, vocab_size: int):
     """A joint vocabulary of the training text, and the text in its pieces."""
     from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-    from vanilla_transformer.training.data import load_corpus, tokenize
+    from vanilla_transformer.training.corpus import load_corpus, tokenize
     from vanilla_transformer.training.vocabulary import sentences
 
     if corpus_arguments.streaming:
@@ -107,7 +113,7 @@ def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
     """Seconds and peak bytes for reading, tokenising and batching sentences of invented words."""
     from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
     from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
-    from vanilla_transformer.training.data import load_corpus, tokenize
+    from vanilla_transformer.training.corpus import load_corpus, tokenize
     from vanilla_transformer.training.vocabulary import sentences
 
     with tempfile.TemporaryDirectory() as folder:

@@ -8,9 +8,9 @@ import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert_marian import to_marian
-from vanilla_transformer.ctranslate2_model import KEPT_IN, MADE_FROM, CTranslate2Model
-from vanilla_transformer.export_ctranslate2 import export
+from vanilla_transformer.backends.ctranslate2 import KEPT_IN, MADE_FROM, CTranslate2Model
+from vanilla_transformer.converters.ctranslate2 import export
+from vanilla_transformer.converters.marian import to_marian
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
 
 
@@ -154,7 +154,7 @@ def test_a_conversion_that_fails_leaves_the_older_one(saved, monkeypatch):
     Translator.from_pretrained(saved, backend="ctranslate2")
     before = sorted((saved / KEPT_IN).rglob("*"))
     os.utime(saved / "config.json", ns=(1, 1))
-    monkeypatch.setattr("vanilla_transformer.ctranslate2_model.export", lambda *_, **__: 1 / 0)
+    monkeypatch.setattr("vanilla_transformer.backends.ctranslate2.export", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Translator.from_pretrained(saved, backend="ctranslate2")
     assert sorted((saved / KEPT_IN).rglob("*")) == before
@@ -178,7 +178,7 @@ def test_files_that_change_while_they_are_converted_are_converted_again(saved, m
         os.utime(saved / "model.safetensors", ns=(1, 1))
 
     with monkeypatch.context() as patch:
-        patch.setattr("vanilla_transformer.ctranslate2_model.export", export_slowly)
+        patch.setattr("vanilla_transformer.backends.ctranslate2.export", export_slowly)
         Translator.from_pretrained(saved, backend="ctranslate2")
     assert not (saved / KEPT_IN / "float32" / MADE_FROM).exists()
     Translator.from_pretrained(saved, backend="ctranslate2")

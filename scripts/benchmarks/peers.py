@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.convert_marian import to_marian
+from vanilla_transformer.converters.marian import to_marian
 from vanilla_transformer.loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
 from vanilla_transformer.modeling_vanilla_transformer import shift_right
 from vanilla_transformer.positions import SinusoidalHalvesPositions

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from statistics import median
 from typing import TYPE_CHECKING
 
-from vanilla_transformer.scripts.benchmark import (
+from vanilla_transformer.scripts.benchmarks.benchmark import (
     RATIO,
     MeasurementArguments,
     Table,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.scripts.onnx_model import OnnxModel
+    from vanilla_transformer.scripts.benchmarks.onnx_model import OnnxModel
 
 
 REFERENCE = "MarianMT generate"
@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(options: DecodeBenchmarkArguments) -> Iterator[Table]:
-    from vanilla_transformer.training.evaluation import bleu
+    from vanilla_transformer.training.metrics import bleu
 
     device = begin(options)
     lines, references = read_text(options)
@@ -109,8 +109,8 @@ def measure(options: DecodeBenchmarkArguments) -> Iterator[Table]:
 
 def read_text(options: DecodeBenchmarkArguments) -> tuple[list[str], list[str]]:
     """The lines to translate, and their references where there are any."""
-    from vanilla_transformer.training.evaluation import require_same_number
-    from vanilla_transformer.training.files import lines_in_files
+    from vanilla_transformer.training.corpus_files import lines_in_files
+    from vanilla_transformer.training.metrics import require_same_number
 
     lines = list(lines_in_files(options.input))
     references = list(lines_in_files(options.references)) if options.references else [""] * len(lines)
@@ -127,8 +127,8 @@ def make_decoders(options: DecodeBenchmarkArguments, lines: list[str], device) -
     import torch
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.convert_marian import load
-    from vanilla_transformer.scripts.peers import configuration
+    from vanilla_transformer.converters.marian import load
+    from vanilla_transformer.scripts.benchmarks.peers import configuration
     from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
 
     if options.model:
@@ -162,15 +162,17 @@ class Decoders:
 
     def ways(self, beams: int) -> dict[str, Callable[[], list[str]]]:
         """The ways there are on this machine, by name."""
-        from vanilla_transformer.beam_search import beam_search
-        from vanilla_transformer.convert_marian import to_marian
+        from vanilla_transformer import beam_search
+        from vanilla_transformer.converters.marian import to_marian
 
         marian = to_marian(self.model).to(self.model.device)
         found = {
             REFERENCE: partial(self.in_file_order, marian, beams),
-            "MarianMT, beam_search": partial(self.in_file_order, marian, beams, custom_generate=beam_search),
+            "MarianMT, beam_search": partial(self.in_file_order, marian, beams, custom_generate=beam_search.search),
             "this model, stock generate": partial(self.in_file_order, self.model, beams),
-            "this model, beam_search": partial(self.in_file_order, self.model, beams, custom_generate=beam_search),
+            "this model, beam_search": partial(
+                self.in_file_order, self.model, beams, custom_generate=beam_search.search
+            ),
             "Translator": self.translator(beams),
         }
         if self.is_plain:
@@ -182,7 +184,7 @@ class Decoders:
         if self.is_plain and not missing(*ONNX):
             onnx = partial(self.in_file_order, self.onnx_model, beams)
             found |= {"ONNX Runtime, stock generate": onnx}
-            found |= {"ONNX Runtime, beam_search": partial(onnx, custom_generate=beam_search)}
+            found |= {"ONNX Runtime, beam_search": partial(onnx, custom_generate=beam_search.search)}
         return found
 
     def not_measured(self) -> list[str]:
@@ -205,7 +207,7 @@ class Decoders:
 
     @cached_property
     def onnx_model(self) -> "OnnxModel":
-        from vanilla_transformer.scripts.onnx_model import OnnxModel
+        from vanilla_transformer.scripts.benchmarks.onnx_model import OnnxModel
 
         return OnnxModel(self.model)
 

@@ -25,7 +25,7 @@ from functools import cache
 from random import Random
 from typing import Literal, NamedTuple, TypeVar
 
-from .demo_lexicon import (
+from vanilla_transformer.training.demo.lexicon import (
     ADJECTIVES,
     ASPECTS,
     COLORS,

@@ -15,9 +15,8 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from vanilla_transformer import Translator
-from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.convert_marian import config_from_marian, from_marian, largest_difference, load, to_marian
+from vanilla_transformer import Translator, beam_search
+from vanilla_transformer.converters.marian import config_from_marian, from_marian, largest_difference, load, to_marian
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 from vanilla_transformer.scripts import convert_marian as script
 
@@ -145,7 +144,7 @@ def test_generate_gives_the_same_tokens(inputs, fields, beams):
     assert expected[0, 0] == OPUS["pad_token_id"]
     assert not torch.equal(expected[0], expected[1])
     assert torch.equal(ours.generate(**options), expected)
-    assert torch.equal(*(model.generate(**options, custom_generate=beam_search) for model in (ours, theirs)))
+    assert torch.equal(*(model.generate(**options, custom_generate=beam_search.search) for model in (ours, theirs)))
 
 
 def test_generation_settings_are_carried_over_and_not_shared():

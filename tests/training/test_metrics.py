@@ -13,8 +13,8 @@ from types import SimpleNamespace
 import evaluate
 import pytest
 
-from vanilla_transformer.training import bleu_metric, evaluation
-from vanilla_transformer.training.evaluation import (
+from vanilla_transformer.training import bleu_metric, metrics
+from vanilla_transformer.training.metrics import (
     bleu,
     bleu_by_length,
     comet,
@@ -217,7 +217,7 @@ def test_the_papers_bleu_gives_credit_for_half_a_compound():
 
 def test_without_sacremoses_only_what_needs_it_is_left_out(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
-    monkeypatch.setattr(evaluation.logger, "warning_once", evaluation.logger.warning)
+    monkeypatch.setattr(metrics.logger, "warning_once", metrics.logger.warning)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     assert list(measure(HYPOTHESES, REFERENCES)) == ["sacrebleu", "chrf", "ter"]
     assert "sacremoses is not installed" in caplog.text
@@ -315,7 +315,7 @@ def test_comet_reads_a_file_and_downloads_only_a_name(monkeypatch, tmp_path):
 
     fake = SimpleNamespace(load_from_checkpoint=load, download_model=lambda name: f"/cache/{name}")
     monkeypatch.setitem(sys.modules, "comet", fake)
-    monkeypatch.setattr(evaluation, "version", lambda name: "2.0")
+    monkeypatch.setattr(metrics, "version", lambda name: "2.0")
     assert comet(str(checkpoint), ["a"], ["abc"], ["c"]) == (0.3, f"{checkpoint}|version:2.0")
     assert comet("some-model", ["a"], ["abc"], ["c"]).score == 0.3
     assert asked == ["model.ckpt", "some-model"]

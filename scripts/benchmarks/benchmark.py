@@ -48,7 +48,7 @@ if TYPE_CHECKING:  # imported where it is needed: --help needs none of it
     import torch
 
 
-# Each is a script of its own, benchmark_<name>.py.
+# Each is a module of this folder.
 BENCHMARKS = ("data", "train", "end_to_end", "growth", "memory", "decode")
 RESULTS, PICTURE = "results.json", "picture.png"
 # How a ratio and its spread are headed and written.
@@ -59,7 +59,7 @@ def main(argv: list[str] | None = None) -> None:
     argv = list(sys.argv[1:] if argv is None else argv)
     with errors_as_sentences():
         if argv and argv[0] in BENCHMARKS:
-            import_module(f"vanilla_transformer.scripts.benchmark_{argv[0]}").main(argv[1:])
+            import_module(f"vanilla_transformer.scripts.benchmarks.{argv[0]}").main(argv[1:])
         elif not argv or argv[0] in ("-h", "--help"):
             print(f"usage: vanilla-benchmark {{{','.join(BENCHMARKS)}}} [options]\n\n{__doc__}")
             print("vanilla-benchmark NAME --help lists the options.")
@@ -232,7 +232,7 @@ def report(
         tables: The tables; each is measured when it is asked for.
         draw: Draws them; by default bars.
     """
-    from vanilla_transformer.training.output import whole_folder
+    from vanilla_transformer.atomic_writes import whole_folder
     from vanilla_transformer.training.run_directory import versions, write_json
 
     place = nullcontext()

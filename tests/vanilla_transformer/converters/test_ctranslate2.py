@@ -10,10 +10,9 @@ from tokenizers import Tokenizer, models
 from torch.testing import assert_close
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from vanilla_transformer import Translator
-from vanilla_transformer.beam_search import beam_search
-from vanilla_transformer.convert_marian import from_marian
-from vanilla_transformer.export_ctranslate2 import Quantization, export, translate, vocabulary
+from vanilla_transformer import Translator, beam_search
+from vanilla_transformer.converters.ctranslate2 import Quantization, export, translate, vocabulary
+from vanilla_transformer.converters.marian import from_marian
 from vanilla_transformer.scripts import export_ctranslate2 as script
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
@@ -72,7 +71,7 @@ def ours(model, sources: list[list[int]], **options) -> list[list[int]]:
     longest, pad, end = max(map(len, sources)), model.config.pad_token_id, model.config.eos_token_id
     mask = torch.tensor([[1] * len(source) + [0] * (longest - len(source)) for source in sources])
     ids = torch.tensor([source + [pad] * (longest - len(source)) for source in sources])
-    options |= {"custom_generate": beam_search, "penalty": "length", "max_extra_tokens": 100}
+    options |= {"custom_generate": beam_search.search, "penalty": "length", "max_extra_tokens": 100}
     rows = model.generate(input_ids=ids, attention_mask=mask, max_new_tokens=LONGEST, **options)[:, 1:].tolist()
     return [row[: row.index(end) + 1] if end in row else row for row in rows]
 

@@ -1,13 +1,34 @@
-"""Writing results so that they are there whole or not at all, and never over older ones unasked."""
+"""Files and folders that appear whole or not at all, and never replace older ones unless asked to."""
 
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
-from vanilla_transformer.folders import replacing
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary folder to write into. When the block ends without an error it becomes `path`, in place of what was
+    there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    new = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
+    try:
+        new.chmod(0o777 & ~_umask())  # mkdtemp makes folders that nobody else can read
+        yield new
+        for file in new.rglob("*"):  # weights come out of safetensors for their owner alone
+            file.chmod((0o777 if file.is_dir() else 0o666) & ~_umask())
+        # A folder can't be renamed over one with files in it: the old one steps aside first.
+        old = new.with_name(f"{new.name}.old")
+        if path.exists():
+            os.replace(path, old)
+        os.replace(new, path)
+        shutil.rmtree(old, ignore_errors=True)
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
 
 
 @contextmanager
@@ -62,3 +83,9 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]
 def one_line(text: str) -> str:
     """Text that takes up one line of a file: line breaks become spaces."""
     return re.sub(r"[\r\n]+", " ", text)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

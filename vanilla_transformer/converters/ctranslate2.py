@@ -1,6 +1,6 @@
 """This model in the format of CTranslate2, a C++ engine for translation, in float32 or with weights of 16 or 8 bits.
 
-    from vanilla_transformer.export_ctranslate2 import export, translate
+    from vanilla_transformer.converters.ctranslate2 import export, translate
 
     export(model, tokenizer, "models/en-de", quantization="int8")
     translate(ctranslate2.Translator("models/en-de"), [tokenizer("The cat sleeps.").tokens()])
@@ -21,8 +21,8 @@ import torch
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .modeling_vanilla_transformer import (
+from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..modeling_vanilla_transformer import (
     VanillaTransformerAttention,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerStack,

@@ -28,7 +28,7 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, NamedTuple
 
-from vanilla_transformer.scripts.benchmark import (
+from vanilla_transformer.scripts.benchmarks.benchmark import (
     RATIO,
     MeasurementArguments,
     Table,
@@ -143,7 +143,7 @@ def measure(corpus: CorpusArguments, options: EndToEndBenchmarkArguments) -> Ite
 
 def prepare(corpus: CorpusArguments, options: EndToEndBenchmarkArguments, folder: str) -> Prepared:
     """Writes tokenizer and tokenised pairs into a folder, which is all that both trainers then read."""
-    from vanilla_transformer.scripts.benchmark_data import learn_and_tokenise, longest_fitting
+    from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
     from vanilla_transformer.training.batching import column_lengths
 
     tokenizer, tokens = learn_and_tokenise(corpus, options.vocab_size)
@@ -203,8 +203,8 @@ def stock_trainer(dataset, tokenizer, prepared: Prepared, options, common: dict)
     """What the library's documentation shows."""
     from transformers import DataCollatorForSeq2Seq, MarianMTModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-    from vanilla_transformer.convert_marian import config_to_marian
-    from vanilla_transformer.scripts.peers import SMOOTHING, configuration
+    from vanilla_transformer.converters.marian import config_to_marian
+    from vanilla_transformer.scripts.benchmarks.peers import SMOOTHING, configuration
 
     args = Seq2SeqTrainingArguments(
         per_device_train_batch_size=prepared.batch_size, label_smoothing_factor=SMOOTHING, **common

@@ -17,7 +17,7 @@ def decoding_options(config, **asked) -> dict[str, Any]:
 
 
 def search_options(config, **asked) -> dict[str, Any]:
-    """The same as arguments of `generate(custom_generate=beam_search)`, whatever else the model's settings say."""
+    """The same as arguments of `generate(custom_generate=beam_search.search)`."""
     options = {**decoding_options(config, **asked), "do_sample": False}
     if options["num_beams"] == 1:
         # Greedy search has no use for the penalty but in its scores, and the library warns of it.

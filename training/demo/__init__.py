@@ -1,0 +1,1 @@
+"""The demo corpus: a small English-German grammar that writes its own parallel text."""

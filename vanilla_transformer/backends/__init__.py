@@ -1,0 +1,1 @@
+"""Engines that decode for the `Translator`: one module for each engine."""

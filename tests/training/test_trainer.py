@@ -16,10 +16,10 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, beam_search
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-from vanilla_transformer.training import metrics, train_accelerate
 from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training import train_accelerate
 from vanilla_transformer.training.ema import ExponentialMovingAverage
 from vanilla_transformer.training.trainer import TranslationTrainer
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments

@@ -33,6 +33,8 @@ from transformers.generation import logits_process as processors
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 
 
+# Section 6.1: the output is at most this much longer than the input.
+DEFAULT_EXTRA_TOKENS = 50
 PENALTIES = {
     # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper's.
     "gnmt": lambda length: (5 + length) / 6,
@@ -63,7 +65,7 @@ def search(
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     *,
-    max_extra_tokens: int = 50,
+    max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     penalty: str = "gnmt",
     alpha: float | None = None,
     **model_kwargs,

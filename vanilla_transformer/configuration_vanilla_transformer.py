@@ -1,7 +1,6 @@
 """The configuration of the Transformer; its defaults are the base model of "Attention Is All You Need"."""
 
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Literal
 
 from huggingface_hub.dataclasses import strict
@@ -9,6 +8,7 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from .presets import PRESETS
+from .spelling import suggestion
 
 
 @strict
@@ -159,12 +159,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """
         if name not in PRESETS:
             raise ValueError(
-                f"There is no preset {name!r}{_suggest(name, PRESETS)}. The presets: {', '.join(PRESETS)}."
+                f"There is no preset {name!r}{suggestion(name, PRESETS)}. The presets: {', '.join(PRESETS)}."
             )
         known = {field.name for field in fields(cls)} | cls.attribute_map.keys()
         for key in overrides:
             if key not in known:
-                raise ValueError(f"{key!r} is not a field of {cls.__name__}{_suggest(key, known)}.")
+                raise ValueError(f"{key!r} is not a field of {cls.__name__}{suggestion(key, known)}.")
         return cls(**{**PRESETS[name], **overrides})
 
     @property
@@ -185,7 +185,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         self._require_possible_sharing()
         self._require_ids_in_vocabulary()
         if self.activation_function not in ACT2FN:
-            hint = _suggest(self.activation_function, ACT2FN)
+            hint = suggestion(self.activation_function, ACT2FN)
             raise ValueError(f"activation_function={self.activation_function!r} is unknown to transformers{hint}.")
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be more than 0; 1.0 is the authors'.")
@@ -246,12 +246,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     )
 
 
-def _suggest(word: str, known) -> str:
-    """` (did you mean ...?)` where something known is spelt nearly so, else nothing."""
-    matches = get_close_matches(word, list(known), n=1, cutoff=0.85)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
-
-
 def _refuse_misspelt(keywords: dict) -> None:
     """Refuses near misses of a field's name.
 
@@ -262,7 +256,7 @@ def _refuse_misspelt(keywords: dict) -> None:
     own = VanillaTransformerConfig.__annotations__.keys()
     for key, value in keywords.items():
         is_alias = key in VanillaTransformerConfig.attribute_map or any(key.startswith(name) for name in own)
-        if not is_alias and (hint := _suggest(key, own)):
+        if not is_alias and (hint := suggestion(key, own, cutoff=0.85)):
             raise ValueError(f"{key}={value!r} is not a field of VanillaTransformerConfig{hint}.")
 
 

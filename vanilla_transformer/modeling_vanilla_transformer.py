@@ -487,6 +487,11 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.post_init()
 
+    @property
+    def longest_sequence(self) -> int | None:
+        """Tokens of the longest source or target that the position encoding can number; `None` for no limit."""
+        return self.config.max_position_embeddings if self.config.position_encoding == "learned" else None
+
     def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
         """Where `generate` is given no length, the longest source plus 50 tokens (section 6.1). The library's 20 would
         cut most translations in the middle."""

@@ -121,8 +121,8 @@ def test_a_wide_enough_beam_is_an_exhaustive_search(make_model, alpha):
                 )
                 best = max(best, (total / PENALTIES["gnmt"](length) ** alpha, [1, *words]))
         output = model.generate(
-            **padded([source]), custom_generate=beam_search.search, num_beams=300, length_penalty=alpha, max_extra_tokens=2,
-            return_dict_in_generate=True, output_scores=True,
+            **padded([source]), custom_generate=beam_search.search, num_beams=300, length_penalty=alpha,
+            max_extra_tokens=2, return_dict_in_generate=True, output_scores=True,
         )  # fmt: skip
         assert output.sequences[0].tolist() == best[1]
         assert output.sequences_scores.item() == pytest.approx(best[0], abs=1e-4)
@@ -133,8 +133,8 @@ def test_ties_are_broken_but_not_miscounted(make_model):
     model = make_model(vocab_size=5)
     torch.nn.init.zeros_(model.lm_head.weight)
     output = model.generate(
-        **padded([[3, 4, 3], [4]]), custom_generate=beam_search.search, num_beams=4, length_penalty=1.0, max_extra_tokens=3,
-        num_return_sequences=4, return_dict_in_generate=True, output_scores=True,
+        **padded([[3, 4, 3], [4]]), custom_generate=beam_search.search, num_beams=4, length_penalty=1.0,
+        max_extra_tokens=3, num_return_sequences=4, return_dict_in_generate=True, output_scores=True,
     )  # fmt: skip
     for row, score in zip(output.sequences, output.sequences_scores.tolist(), strict=True):
         length = len(without_padding(row)) - 1 if EOS in row.tolist() else (row != 0).sum().item()
@@ -253,8 +253,8 @@ def test_a_given_beginning_is_kept_and_not_scored(make_model):
     sources = [[3, 4, 5], [6], [7, 8, 3, 4]]
     start = torch.tensor([[1, 5, 6]] * 3)
     sequences = model.generate(
-        **padded(sources), decoder_input_ids=start, custom_generate=beam_search.search, num_beams=3, length_penalty=0.6,
-        max_extra_tokens=3,
+        **padded(sources), decoder_input_ids=start, custom_generate=beam_search.search, num_beams=3,
+        length_penalty=0.6, max_extra_tokens=3,
     )  # fmt: skip
     for row, source in zip(sequences, sources, strict=True):
         tokens = by_definition(model, source, 3, 0.6, extra=3, start=(1, 5, 6))[0][1]

@@ -9,9 +9,6 @@ from torch.testing import assert_close
 from vanilla_transformer.positions import POSITIONS
 
 
-CPU = torch.device("cpu")
-
-
 def paper(position: int, width: int) -> list[float]:
     vector = []
     for i in range(width // 2):
@@ -37,14 +34,14 @@ def tensor2tensor(position: int, width: int) -> list[float]:
 )
 @pytest.mark.parametrize("offset", [0, 5000, 1_000_000])
 def test_sinusoids_follow_their_formula_at_any_distance(make_config, name, formula, offset):
-    encoding = POSITIONS[name](make_config())(4, offset, CPU)
+    encoding = POSITIONS[name](make_config())(torch.arange(offset, offset + 4))
     expected = torch.tensor([formula(offset + t, 16) for t in range(4)], dtype=torch.float64)
     assert_close(encoding, expected, rtol=0, atol=1e-9)
 
 
 def test_a_position_k_later_is_a_rotation_that_depends_on_k_alone(make_config):
     width, k = 16, 7
-    encoding = POSITIONS["sinusoidal"](make_config())(50, 0, CPU).unflatten(-1, (-1, 2))  # [T, D/2, (sin, cos)]
+    encoding = POSITIONS["sinusoidal"](make_config())(torch.arange(50)).unflatten(-1, (-1, 2))  # [T, D/2, (sin, cos)]
     angles = k / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
     rotation = torch.stack(
         [torch.stack([angles.cos(), angles.sin()], -1), torch.stack([-angles.sin(), angles.cos()], -1)], -2
@@ -53,14 +50,15 @@ def test_a_position_k_later_is_a_rotation_that_depends_on_k_alone(make_config):
     assert_close(rotated, encoding[k:], rtol=0, atol=1e-12)
 
 
-def test_a_tensor_offset_is_an_offset(make_config):
-    for name in POSITIONS:
-        positions = POSITIONS[name](make_config())
-        assert_close(positions(3, torch.tensor(5), CPU), positions(8, 0, CPU)[5:], rtol=0, atol=0)
+@pytest.mark.parametrize("offset", [5, torch.tensor(5)])
+def test_a_stack_numbers_tokens_from_an_offset_up_to_the_limit(make_model, offset):
+    decoder = make_model(position_encoding="learned", max_position_embeddings=10).model.decoder
+    assert decoder.number(torch.zeros(2, 5, 16), offset).tolist() == [5, 6, 7, 8, 9]
+    with pytest.raises(ValueError, match=r"sequence of 11 tokens.*10 positions.*max_position_embeddings"):
+        decoder.number(torch.zeros(2, 6, 16), offset)
 
 
-def test_learned_positions_end_where_they_were_trained_to(make_config):
-    positions = POSITIONS["learned"](make_config(max_position_embeddings=10))
-    assert positions(10, 0, CPU).shape == (10, 16)
-    with pytest.raises(ValueError, match=r"sequence of 11 tokens.*10 learned positions.*max_position_embeddings"):
-        positions(3, 8, CPU)
+@pytest.mark.parametrize("name", POSITIONS)
+def test_an_encoding_declares_its_longest_sequence(make_model, name):
+    model = make_model(position_encoding=name, max_position_embeddings=40)
+    assert model.longest_sequence == (40 if name == "learned" else None)

@@ -56,9 +56,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
             How tokens know their position, a key of `positions.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
             cosines interleaved. `"sinusoidal_halves"`: the same waves, all sines before all cosines (MarianMT in
             transformers). `"sinusoidal_tensor2tensor"`: halves with the wavelengths of tensor2tensor, fairseq and
-            Marian. `"learned"`: Table 3, row E.
+            Marian. `"learned"`: Table 3, row E. `"concatenated"`: sinusoids concatenated and projected.
+            `"relative"`: a learned bias on the scores for each head and distance (T5). `"rotary"`: rotated queries and
+            keys. `"integer"`: the bare number. `"none"`: no positions.
+        relative_attention_num_buckets, relative_attention_max_distance (`int`, defaults to 32 and 128):
+            Buckets of distances for `"relative"`, and the distance from which all are in the last one.
         score_function (`str`, defaults to `"scaled_dot"`):
             How well a query fits a key, a key of `scores.SCORES`. `"scaled_dot"`: the paper's q k^T / sqrt(d_k).
+            `"dot"`: without the scale. `"additive"`: w tanh(q + k) (Bahdanau et al. 2015). `"gaussian"`:
+            -|(q - k) w|^2 / 2 with a learned width w.
+        share_qk (`bool`, defaults to `False`):
+            Whether queries and keys share one projection. The paper has two.
         attention_pattern (`str`, defaults to `"full"`):
             Which tokens self-attention may look at, a key of `patterns.PATTERNS`. `"full"`: all of them.
         max_position_embeddings (`int`, defaults to 1024):
@@ -139,7 +147,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
     label_smoothing: float | int = 0.1
     norm_placement: Literal["post", "pre"] = "post"
     position_encoding: str = "sinusoidal"
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
     score_function: str = "scaled_dot"
+    share_qk: bool = False
     attention_pattern: str = "full"
     max_position_embeddings: int = 1024
     scale_embedding: bool = True

@@ -36,8 +36,8 @@ from .configuration_vanilla_transformer import VARIANTS, VanillaTransformerConfi
 from .dropout import Dropout
 from .loss import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
 from .patterns import PATTERNS
-from .positions import POSITIONS, rotate
-from .scores import SCORES
+from .positions import POSITIONS, PositionEncoding, rotate
+from .scores import SCORES, Score
 
 
 class VanillaTransformerEmbedding(nn.Embedding):
@@ -110,7 +110,7 @@ class VanillaTransformerAttention(nn.Module):
         self.score = SCORES[config.score_function](config, num_heads, self.d_k)
         self.pattern = PATTERNS[pattern](config, num_heads)
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        self.k_proj = None if config.share_qk else nn.Linear(config.d_model, num_heads * self.d_k)
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
 
@@ -149,7 +149,8 @@ class VanillaTransformerAttention(nn.Module):
             return layer.keys, layer.values
 
         states = encoder_hidden_states if is_cross_attention else hidden_states
-        key = rotate(_split_heads(self.k_proj(states), self.d_k), rotation)
+        project = self.q_proj if self.k_proj is None else self.k_proj
+        key = rotate(_split_heads(project(states), self.d_k), rotation)
         value = _split_heads(self.v_proj(states), self.d_v)
         if past_key_values is None:
             return key, value
@@ -302,6 +303,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, Score | PositionEncoding):
+            module.reset_parameters()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Refuses implementations that can't compute the config's score, positions or pattern."""

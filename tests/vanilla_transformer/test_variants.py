@@ -1,4 +1,7 @@
-"""Position encodings and scores registered from outside the package work everywhere: no file of it is touched."""
+"""Every position encoding and score in the whole model: the package's own, and some registered from outside.
+
+Those from outside need no change in any file of the package.
+"""
 
 import pytest
 import torch
@@ -58,7 +61,15 @@ class Distance(Score):
 
 
 ENCODINGS = {"triangle": TriangleWave, "turning": Turning, "nearby": Nearby}
-VARIANTS = [*({"position_encoding": name} for name in ENCODINGS), {"score_function": "distance"}]
+FROM_OUTSIDE = [*({"position_encoding": name} for name in ENCODINGS), {"score_function": "distance"}]
+VARIANTS = [
+    *FROM_OUTSIDE,
+    *({"position_encoding": name} for name in ("learned", "concatenated", "relative", "rotary", "integer", "none")),
+    *({"score_function": name} for name in ("dot", "additive", "gaussian")),
+    {"share_qk": True},
+    {"score_function": "additive", "position_encoding": "relative", "norm_placement": "pre"},
+    {"score_function": "gaussian", "position_encoding": "rotary", "share_qk": True},
+]
 
 
 @pytest.fixture(autouse=True)
@@ -68,7 +79,7 @@ def _registered(monkeypatch):
     monkeypatch.setitem(SCORES, "distance", Distance)
 
 
-@pytest.fixture(params=VARIANTS, ids=lambda fields: next(iter(fields.values())))
+@pytest.fixture(params=VARIANTS, ids=lambda fields: "-".join(map(str, fields.values())))
 def model(request, make_model):
     torch.manual_seed(3)
     model = make_model(**request.param)

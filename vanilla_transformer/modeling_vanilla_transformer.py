@@ -491,8 +491,10 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             The states [B, T, D] below the output projection.
         """
         if key_positions is None and self.embed_positions.acts_on == "scores":
-            past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-            key_positions = torch.arange(past_length + embeddings.shape[1], device=embeddings.device)
+            length = embeddings.shape[1]
+            if past_key_values is not None:  # a static cache has all its keys from the start
+                length, _ = past_key_values.self_attention_cache.get_mask_sizes(length, 0)
+            key_positions = torch.arange(length, device=embeddings.device)
         hidden_states = self.enter(embeddings, positions)
         for_attention = self.embed_positions.for_attention(positions, key_positions)
         for layer in self.layers:

@@ -125,6 +125,13 @@ def test_cached_decoding_equals_uncached(model, batch):
     assert_close(torch.cat([first.logits, rest.logits], dim=1), whole, rtol=1e-4, atol=1e-4)
 
 
+def test_a_static_cache_decodes_the_same(model, batch):
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    options = {"max_new_tokens": 5, "do_sample": False, "disable_compile": True}
+    expected = model.generate(**source, **options)
+    assert model.generate(**source, **options, cache_implementation="static").tolist() == expected.tolist()
+
+
 def test_beams_that_share_a_row_find_what_beams_in_rows_of_their_own_find(model, batch, monkeypatch):
     options = {"custom_generate": beam_search.search, "num_beams": 3, "num_return_sequences": 3, "max_extra_tokens": 4}
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}

@@ -22,6 +22,7 @@ PACKAGE = [
     "dropout",
     "loss",
     "beam_search",
+    "translation_head",
     "modeling_vanilla_transformer",
     "searches",
     "decoding_options",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from vanilla_transformer.modeling_vanilla_transformer import shift_right
+from vanilla_transformer.translation_head import shift_right
 
 
 if TYPE_CHECKING:

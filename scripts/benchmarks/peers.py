@@ -10,8 +10,8 @@ from torch import nn
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.converters.marian import to_marian
 from vanilla_transformer.loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
-from vanilla_transformer.modeling_vanilla_transformer import shift_right
 from vanilla_transformer.positions import SinusoidalHalvesPositions
+from vanilla_transformer.translation_head import shift_right
 
 
 Batch = dict[str, torch.Tensor]

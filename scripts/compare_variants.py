@@ -1,0 +1,147 @@
+"""Train several variants of one model with the same budget and compare them in one table and one picture.
+
+    vanilla-compare-variants training/recipes/variants.yaml
+    vanilla-compare-variants training/recipes/variants.yaml --only scaled_dot additive rotary --max_steps 500
+
+The recipe is an ordinary one with one more key, `variants`: a name and the config fields for each. Every other option
+of vanilla-train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Variants that are finished are not
+trained again, and interrupted ones resume, so the command can be repeated.
+
+OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the validation
+set, training speed and number of parameters.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from vanilla_transformer.atomic_writes import write_json, write_text
+from vanilla_transformer.spelling import suggestion
+from vanilla_transformer.training.arguments import (
+    CorpusArguments,
+    ModelArguments,
+    VocabularyArguments,
+    errors_as_sentences,
+    key,
+    parse_arguments,
+)
+from vanilla_transformer.training.averaging import checkpoints
+from vanilla_transformer.training.plots import Bars, plot_bars, read_metrics
+from vanilla_transformer.training.tables import aligned
+from vanilla_transformer.training.train import train
+from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
+
+
+COLUMNS = {
+    "bleu": ("test BLEU", "{:.1f}"),
+    "loss": ("validation loss", "{:.3f}"),
+    "tokens_per_second": ("source tokens/s", "{:,.0f}"),
+    "parameters": ("parameters", "{:,}"),
+}
+
+
+@dataclass
+class VariantArguments:
+    """What is compared."""
+
+    variants: dict | str | None = key(
+        None, 'The variants: a name and config fields for each, for example {"rotary": {"position_encoding": "rotary"}}.'
+    )
+    only: list[str] = key([], "Names of the variants to train; by default all.")
+
+    def __post_init__(self):
+        if isinstance(self.variants, str):
+            try:
+                self.variants = json.loads(self.variants)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"variants={self.variants!r} is not valid JSON ({error}).") from error
+        if not isinstance(self.variants, dict) or not self.variants:
+            raise ValueError("No variants are given: add the key `variants` to the recipe (see --help).")
+        for name, fields in self.variants.items():
+            if not isinstance(fields, dict):
+                raise ValueError(f"variants: {name} must map config fields to values, not {fields!r}.")
+        for name in self.only:
+            if name not in self.variants:
+                raise ValueError(f"--only {name}: there is no such variant{suggestion(name, self.variants)}.")
+
+    @property
+    def chosen(self) -> dict[str, dict[str, Any]]:
+        """The variants to train, with their config fields."""
+        assert isinstance(self.variants, dict)
+        return {name: fields for name, fields in self.variants.items() if not self.only or name in self.only}
+
+
+TYPES = [VariantArguments, ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
+
+
+def main(argv: list[str] | None = None) -> None:
+    argv = sys.argv[1:] if argv is None else argv
+    with errors_as_sentences():
+        options, *_, training = parse_arguments(TYPES, __doc__, argv)
+        folder = Path(training.output_dir)
+        for name, fields in options.chosen.items():
+            print(f"--- {name} ---")
+            if not train_variant(argv, folder / name, fields):
+                return  # Ctrl-C: the run has said how to resume
+        rows = [figures(folder / name, name) for name in options.chosen]
+        write_comparison(rows, folder)
+        print(f"\n{table(rows)}\n\nThe comparison is in {folder}.")
+
+
+def train_variant(argv: Sequence[str], folder: Path, fields: dict[str, Any]) -> bool:
+    """Trains one variant, unless that is done. Returns whether it is finished."""
+    if (folder / "results.json").is_file():
+        return True
+    resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
+    options = ["--output_dir", str(folder), *resume]
+    if fields:
+        options += ["--model_config", json.dumps(fields)]
+    _, *recipe = parse_arguments(TYPES, __doc__, [*argv, *options])
+    return train(*recipe) is not None
+
+
+def figures(folder: Path, name: str) -> dict[str, Any]:
+    """What a finished run reached, from its own files."""
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    speeds = [
+        entry["train_tokens_per_second"]
+        for entry in read_metrics(folder / "metrics.jsonl")
+        if "train_tokens_per_second" in entry
+    ]
+    return {
+        "variant": name,
+        "bleu": results["test"]["bleu"],
+        "loss": results["validation"]["loss"],
+        "tokens_per_second": speeds[-1],
+        "parameters": run["parameters"],
+    }
+
+
+def write_comparison(rows: Sequence[dict[str, Any]], folder: Path) -> None:
+    """Writes the comparison as JSON, as a Markdown table and as a picture."""
+    write_json(folder / "comparison.json", list(rows))
+    head = ["variant", *(title for title, _ in COLUMNS.values())]
+    lines = [head, ["---"] * len(head), *map(cells, rows)]
+    write_text(folder / "comparison.md", "".join(f"| {' | '.join(line)} |\n" for line in lines))
+    panels = [
+        Bars(title, title, {row["variant"]: row[column] for row in rows}, {}, form)
+        for column, (title, form) in COLUMNS.items()
+        if column != "parameters"
+    ]
+    plot_bars(panels, folder / "comparison.png")
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    return aligned([["variant", *(title for title, _ in COLUMNS.values())], *map(cells, rows)], numbers_right=True)
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    return [row["variant"], *(form.format(row[column]) for column, (_, form) in COLUMNS.items())]
+
+
+if __name__ == "__main__":
+    main()

@@ -39,7 +39,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         self, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
     ) -> torch.Tensor:
         """Returns the loss of logits [2B, T, V] for labels [2B, T]."""
-        return super().of_logits(_paired(logits), _paired_labels(labels), _twice(num_items_in_batch))
+        _require_copies(labels)
+        return super().of_logits(_paired(logits), _paired(labels), _twice(num_items_in_batch))
 
     def of_states(
         self,
@@ -54,7 +55,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         The two passes of a token become neighbours, so each part of the states that has its logits at a time holds
         both of them.
         """
-        return super().of_states(_paired(states), weight, _paired_labels(labels), _twice(num_items_in_batch), bias)
+        _require_copies(labels)
+        return super().of_states(_paired(states), weight, _paired(labels), _twice(num_items_in_batch), bias)
 
     def per_token(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the losses [..., 2] of logits [..., 2, V]: cross-entropy, plus the pair's share of the agreement."""
@@ -79,18 +81,16 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
 
 
 def _paired(tensor: torch.Tensor) -> torch.Tensor:
-    """[2B, T, X] -> [B, T, 2, X], the two passes side by side."""
+    """[2B, T, ...] -> [B, T, 2, ...], the two passes of a token side by side."""
     return tensor.unflatten(0, (2, -1)).movedim(0, 2)
 
 
-def _paired_labels(labels: torch.Tensor) -> torch.Tensor:
-    """[2B, T] -> [B, T, 2]."""
+def _require_copies(labels: torch.Tensor) -> None:
     if len(labels) % 2 or not torch.equal(*labels.chunk(2)):
         raise ValueError(
-            f"R-Drop needs every sentence twice in one batch, but this batch of {len(labels)} rows has other halves: "
+            f"R-Drop needs every sentence twice in one batch, but this batch of {len(labels)} rows has different halves: "
             "on several GPUs start one process per GPU with accelerate launch."
         )
-    return labels.unflatten(0, (2, -1)).movedim(0, 2)
 
 
 def _twice(num_items_in_batch: torch.Tensor | int | None) -> torch.Tensor | int | None:

@@ -52,8 +52,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
     ) -> torch.Tensor:
         """Returns the loss of the logits `states @ weight.T + bias`, for states [2B, T, D] and labels [2B, T].
 
-        The two passes of a token become neighbours, so each part of the states that has its logits at a time holds
-        both of them.
+        The two passes of a token become neighbours, so every chunk of `loss.TOKENS_AT_A_TIME` rows, an even number,
+        holds complete pairs.
         """
         _require_copies(labels)
         return super().of_states(_paired(states), weight, _paired(labels), _twice(num_items_in_batch), bias)
@@ -88,8 +88,8 @@ def _paired(tensor: torch.Tensor) -> torch.Tensor:
 def _require_copies(labels: torch.Tensor) -> None:
     if len(labels) % 2 or not torch.equal(*labels.chunk(2)):
         raise ValueError(
-            f"R-Drop needs every sentence twice in one batch, but this batch of {len(labels)} rows has different halves: "
-            "on several GPUs start one process per GPU with accelerate launch."
+            "R-Drop needs every sentence twice in one batch, and the two halves of this batch of "
+            f"{len(labels)} rows differ: on several GPUs, start one process per GPU with accelerate launch."
         )
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,7 +44,7 @@ def _readers(
     texts = [path for path in paths if _kind(path) not in TABLES]
     tables = [path for path in paths if _kind(path) in TABLES]
     languages = (source_lang, target_lang)
-    readers = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
+    readers: list[Callable[[], Pairs]] = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
     readers += [partial(TABLES[_kind(path)], path, languages, columns) for path in tables]
     return readers
 
@@ -66,13 +66,10 @@ def _expand(pattern: str, source_lang: str, target_lang: str) -> list[Path]:
         return paths
     if Path(pattern).is_file():
         return [Path(pattern)]
-    sides = [_first_file(f"{pattern}.{language}") for language in (source_lang, target_lang)]
-    if None in sides:
-        missing = [
-            f"{pattern}.{lang}" for lang, side in zip((source_lang, target_lang), sides, strict=True) if not side
-        ]
+    sides = {f"{pattern}.{language}": _first_file(f"{pattern}.{language}") for language in (source_lang, target_lang)}
+    if missing := [name for name, path in sides.items() if path is None]:
         raise ValueError(f"There is no file {pattern!r} and no {' or '.join(missing)} (plain or .gz): check the path.")
-    return sides
+    return [path for path in sides.values() if path is not None]
 
 
 def _first_file(name: str) -> Path | None:
@@ -110,8 +107,8 @@ def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tupl
 # --- reading files ---
 
 
-def _open(path: Path) -> BinaryIO:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
@@ -215,11 +212,11 @@ def _read_json_lines(path: Path, languages: tuple[str, str], columns: tuple[str,
 
 def _pair_of(row: dict[str, Any], languages: tuple[str, str], where: str) -> tuple[str, str]:
     row = row["translation"] if isinstance(row.get("translation"), dict) else row
-    pair = tuple(row[name] for name in choose_columns(row, languages, where))
-    for side in pair:
+    source, target = (row[name] for name in choose_columns(row, languages, where))
+    for side in (source, target):
         if not isinstance(side, str | None):
             raise ValueError(f"{where}: {side!r:.40} is not text.")
-    return tuple(side or "" for side in pair)
+    return source or "", target or ""
 
 
 def _read_parquet(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:

@@ -28,8 +28,9 @@ def test_the_loop_trains_other_architectures_as_the_trainer_does(recipe, tmp_pat
     in_loop = train_accelerate.train(*arguments)
     assert len(in_loop) == 2
     assert in_loop == pytest.approx(losses(tmp_path / "trainer"), rel=1e-4)
+    expected = final_weights(tmp_path / "trainer")
     for name, tensor in final_weights(tmp_path / "loop").items():
-        assert_close(tensor, final_weights(tmp_path / "trainer")[name], rtol=1e-4, atol=1e-5)
+        assert_close(tensor, expected[name], rtol=1e-4, atol=1e-4)  # the steps are of the order of 0.01
 
 
 def test_separate_vocabularies_are_saved_with_the_model(recipe, tmp_path):

@@ -171,6 +171,11 @@ class ModelArguments:
             )
         require_decoding(self.num_beams, self.length_penalty)
 
+    @property
+    def config_fields(self) -> dict[str, Any]:
+        """The fields in `model_config`."""
+        return self.model_config if isinstance(self.model_config, dict) else {}
+
 
 @dataclass
 class DecodingArguments:

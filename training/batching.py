@@ -110,7 +110,7 @@ def _split_to_multiple(sizes: np.ndarray, multiple: int) -> np.ndarray:
                 f"{sizes.sum()} pairs cannot be divided into a multiple of {multiple} batches under these limits; use "
                 "fewer processes or a larger corpus."
             )
-        half = sizes[largest] // 2
+        half = int(sizes[largest]) // 2
         sizes = np.insert(sizes, largest, half)
         sizes[largest + 1] -= half
     return sizes
@@ -119,7 +119,8 @@ def _split_to_multiple(sizes: np.ndarray, multiple: int) -> np.ndarray:
 def _snake(source_lengths: np.ndarray, target_lengths: np.ndarray, limits: Limits) -> np.ndarray:
     """Returns the order in which neighbouring cells are close in both lengths: by the longer side, back and forth."""
     # With unequal limits, "longer" means the larger share of its limit; products keep the numbers whole.
-    source, target = source_lengths * limits.target, target_lengths * limits.source
+    source: np.ndarray = source_lengths * limits.target
+    target: np.ndarray = target_lengths * limits.source
     _, strip = np.unique(np.maximum(source, target), return_inverse=True)
     return np.lexsort((np.where(strip % 2, target - source, source - target), strip))
 
@@ -292,8 +293,8 @@ class TokenBatchSampler(Sampler[list[int]]):
 
     def padding(self) -> Padding:
         """Returns the padding of an epoch, which is the same for every epoch."""
-        source = np.repeat(self._cell_source, self._cell_counts)
-        target = np.repeat(self._cell_target, self._cell_counts)
+        source: np.ndarray = np.repeat(self._cell_source, self._cell_counts)
+        target: np.ndarray = np.repeat(self._cell_target, self._cell_counts)
         return Padding.measure(source, target, self._sizes)
 
 
@@ -306,18 +307,18 @@ def _check_options(batches_multiple_of: int, over_limit: str) -> None:
 
 def _length_array(lengths: Sequence[int] | np.ndarray, side: str) -> np.ndarray:
     """Returns lengths as an array of whole numbers, after checks."""
-    lengths = np.asarray(lengths[:])  # the slice reads a column of `datasets` at once, not item by item
-    if lengths.ndim != 1 or (lengths.size and not np.issubdtype(lengths.dtype, np.integer)):
+    array: np.ndarray = np.asarray(lengths[:])  # the slice reads a column of `datasets` at once, not item by item
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise ValueError(
-            f"The {side} lengths are an array of {lengths.dtype} with {lengths.ndim} dimensions; give one whole "
+            f"The {side} lengths are an array of {array.dtype} with {array.ndim} dimensions; give one whole "
             "number per pair, for instance from column_lengths()."
         )
-    if lengths.size and lengths.min() < 1:
+    if array.size and array.min() < 1:
         raise ValueError(
-            f"Pair {lengths.argmin()} has a {side} length of {lengths.min()}; every side ends in an end-of-sentence "
+            f"Pair {array.argmin()} has a {side} length of {array.min()}; every side ends in an end-of-sentence "
             "token, so that the shortest length is 1. Tokenise with special tokens, or filter empty lines."
         )
-    return lengths.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def _report_over_limit(source: np.ndarray, target: np.ndarray, limits: Limits, over_limit: str) -> None:

@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
@@ -29,7 +30,8 @@ from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_f
 from vanilla_transformer.training.demo.grammar import demo_corpus
 
 
-SPLITS = ("train", "validation", "test")
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 TEXT = Features({"source": Value("string"), "target": Value("string")})
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
@@ -56,7 +58,7 @@ class Corpus:
         return split in self.splits
 
 
-def load_corpus(arguments: CorpusArguments, splits: tuple[str, ...] = SPLITS) -> Corpus:
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) -> Corpus:
     """Loads splits of a corpus and cleans the training split.
 
     The other splits stay as they are, because scores on a cleaned test set cannot be compared.
@@ -65,6 +67,7 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[str, ...] = SPLITS) ->
         arguments: Where the text is, and its languages.
         splits: The splits to load. The first must exist; others that the corpus does not have are left out.
     """
+    loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
         loaded = {split: _load_demo(arguments, split) for split in splits}
     elif arguments.dataset:
@@ -144,7 +147,7 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 # --- the demo grammar ---
 
 
-def _load_demo(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
     pairs = demo_corpus(split)
     source, target = choose_columns(pairs[0], (arguments.source_lang, arguments.target_lang), "The demo corpus")
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
@@ -157,7 +160,7 @@ def _load_demo(arguments: CorpusArguments, split: str) -> Dataset | IterableData
 
 def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
     # Tuples, because `datasets` would split the work over the elements of a list.
-    where = {
+    where: dict[str, Any] = {
         "files": tuple(arguments.files(split)),
         "languages": (arguments.source_lang, arguments.target_lang),
         "columns": tuple(arguments.columns),
@@ -176,7 +179,9 @@ def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDat
         raise
 
 
-def _generate(files: tuple, languages: tuple, columns: tuple, state: tuple = ()) -> Iterator[dict[str, str]]:
+def _generate(
+    files: tuple[str, ...], languages: tuple[str, str], columns: tuple[str, ...], state: tuple = ()
+) -> Iterator[dict[str, str]]:
     for source, target in pairs_in_files(files, *languages, columns):
         yield {"source": source, "target": target}
 
@@ -184,7 +189,7 @@ def _generate(files: tuple, languages: tuple, columns: tuple, state: tuple = ())
 # --- the Hub ---
 
 
-def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[str, Dataset | IterableDataset]:
+def _load_from_hub(arguments: CorpusArguments, splits: tuple[Split, ...]) -> dict[str, Dataset | IterableDataset]:
     try:
         config = arguments.dataset_config or _choose_config(arguments)
         loaded = load_dataset(arguments.dataset, config, streaming=arguments.streaming)
@@ -201,7 +206,7 @@ def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[
             f"The dataset {arguments.dataset!r} can't be loaded: it is not a local folder with Parquet files, and "
             f"either not on the Hub, or the Hub can't be reached, or a login is needed. ({error})"
         ) from error
-    chosen = {}
+    chosen: dict[str, Dataset | IterableDataset] = {}
     for split in splits:
         name = getattr(arguments, f"{split}_split")
         if all(part.split("[")[0] in loaded for part in name.split("+")):

@@ -55,7 +55,7 @@ def make_config(
 ) -> PreTrainedConfig:
     """Builds the config of a new model: sizes from the preset and `model_config`, vocabulary from the tokenizers."""
     default = default_config(arguments.model_type)
-    fields = {**vocabulary_fields(default, tokenizer, target_tokenizer), **(arguments.model_config or {})}
+    fields = {**vocabulary_fields(default, tokenizer, target_tokenizer), **arguments.config_fields}
     if hasattr(default, "from_preset"):
         return type(default).from_preset(arguments.preset, **fields)
     if arguments.preset != ModelArguments.preset:
@@ -63,7 +63,7 @@ def make_config(
             f"preset={arguments.preset!r}: model_type {arguments.model_type} has no presets. Leave it out and give "
             "sizes in model_config."
         )
-    for name in arguments.model_config or {}:
+    for name in arguments.config_fields:
         # The library would keep a misspelt field as an attribute that nothing reads.
         if not hasattr(default, name) and name != LABEL_SMOOTHING:
             known = default.to_dict()
@@ -117,7 +117,7 @@ def _separate_vocabulary(default: PreTrainedConfig, size: int) -> dict[str, Any]
 
 def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
     """Loads a trained model in float32. `model_config` may change its dropout and label smoothing only."""
-    fields = arguments.model_config or {}
+    fields = arguments.config_fields
     config = AutoConfig.from_pretrained(path)
     if arguments.model_type not in (ModelArguments.model_type, config.model_type):
         raise ValueError(

@@ -23,7 +23,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import torch
 from accelerate.utils import extract_model_from_parallel
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
-NumItems = torch.Tensor | int | None
+NumItems: TypeAlias = torch.Tensor | int | None
 
 
 class Objective(Protocol):
@@ -99,12 +99,12 @@ def takes_criterion(model: torch.nn.Module) -> bool:
     """Returns whether the model's `forward` takes a `criterion`, whatever wraps the model (DDP, FSDP, PEFT ...)."""
     unwrapped = unwrap_peft_model(extract_model_from_parallel(model, keep_torch_compile=False))
     # The class, because Accelerate replaces the `forward` of an instance for mixed precision.
-    return _has_criterion(type(unwrapped))
+    return _has_criterion(type(unwrapped).forward)
 
 
 @cache
-def _has_criterion(model_class: type[torch.nn.Module]) -> bool:
-    return "criterion" in inspect.signature(model_class.forward).parameters
+def _has_criterion(forward: Callable[..., Any]) -> bool:
+    return "criterion" in inspect.signature(forward).parameters
 
 
 def _repeat(value: Any, copies: int) -> Any:

@@ -22,6 +22,7 @@ from transformers import (
     ProgressCallback,
     Seq2SeqTrainer,
     TrainerCallback,
+    TrainerControl,
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
@@ -75,6 +76,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         eval_dataset: Tokenised pairs to validate on.
         callbacks: Additional callbacks.
     """
+
+    args: TranslationTrainingArguments
+    lr_scheduler: Any
+    control: TrainerControl
+    sampler: TokenBatchSampler | WindowedTokenBatches
 
     def __init__(
         self,
@@ -197,7 +203,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         eval_dataset: Dataset | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
-        **_: Any,
+        **kwargs: Any,
     ) -> dict[str, float]:
         """Measures loss per token, perplexity and BLEU. None depends on batches or on the number of processes."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
@@ -333,17 +339,18 @@ class TranslationTrainer(Seq2SeqTrainer):
         Returns:
             The library's result, or `None` if the checkpoint already has `max_steps` updates.
         """
-        if resume_from_checkpoint in (True, "last", "true", "True"):
+        checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
+        if checkpoint in ("True", "true", "last"):
             complete = checkpoints(self.args.output_dir)
             if not complete:
                 raise ValueError(
                     f"{self.args.output_dir} has no complete checkpoint to resume from: leave out "
                     "resume_from_checkpoint."
                 )
-            resume_from_checkpoint = str(complete[-1])
-        if resume_from_checkpoint and self._is_finished(Path(resume_from_checkpoint)):
+            checkpoint = str(complete[-1])
+        if checkpoint and self._is_finished(Path(checkpoint)):
             return None
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+        return super().train(resume_from_checkpoint=checkpoint, **kwargs)
 
     def _is_finished(self, checkpoint: Path) -> bool:
         """Checks a checkpoint and returns whether no update is left to do; then it loads its weights."""

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from vanilla_transformer.modeling_vanilla_transformer import shift_right
+from vanilla_transformer.translation_head import shift_right
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from torch import nn
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.converters.marian import to_marian
 from vanilla_transformer.loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
-from vanilla_transformer.modeling_vanilla_transformer import shift_right
 from vanilla_transformer.positions import SinusoidalHalvesPositions
+from vanilla_transformer.translation_head import shift_right
 
 
 Batch = dict[str, torch.Tensor]
@@ -138,7 +138,7 @@ class TorchTransformer(nn.Module):
         return F.linear(states, self.embedding.weight)
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
-        positions = self.positions(ids.shape[1], 0, ids.device).float()
+        positions = self.positions(torch.arange(ids.shape[1], device=ids.device)).float()
         return self.dropout(self.embedding(ids) * self.scale + positions)
 
 

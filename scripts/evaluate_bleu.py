@@ -89,11 +89,10 @@ def evaluate_bleu(
     options: EvaluationArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
 ) -> dict[str, Any]:
     """Translates if need be, measures, and writes the folder; returns what results.json holds."""
-    from vanilla_transformer.atomic_writes import whole_folder
+    from vanilla_transformer.atomic_writes import whole_folder, write_json
     from vanilla_transformer.training.corpus import load_corpus
-    from vanilla_transformer.training.metrics import bleu_by_length, require_comet
+    from vanilla_transformer.training.metrics import bleu_by_length, measures, require_comet
     from vanilla_transformer.training.plots import plot_bleu_by_length
-    from vanilla_transformer.training.run_directory import write_json
 
     if options.comet:
         require_comet()  # before hours of translation
@@ -115,8 +114,9 @@ def evaluate_bleu(
             write_lines(folder / BASELINE, baseline)
         write_lines(folder / HYPOTHESES, system)
 
-        by = measures_for(options, corpus)
-        results = figures(sources, system, references, options, by)
+        settings = metric_options(options, corpus)
+        by = measures(**settings)
+        results = figures(sources, system, references, options, settings)
         buckets = bleu_by_length(sources, system, references, options.length_bounds, by["sacrebleu"])
         results["by_source_length"] = [bucket._asdict() for bucket in buckets]
         if baseline is not None:
@@ -139,9 +139,9 @@ def translations(
 ) -> tuple[list[str], dict[str, Any] | None]:
     """A translation of each source, each on one line, and how the model decoded; `None` for those from the file."""
     from vanilla_transformer import Translator
-    from vanilla_transformer.atomic_writes import one_line
     from vanilla_transformer.decoding_options import decoding_options
     from vanilla_transformer.training.corpus_files import lines_in_files
+    from vanilla_transformer.training.evaluation import translate_texts
     from vanilla_transformer.training.metrics import require_same_number
 
     if file:
@@ -150,7 +150,7 @@ def translations(
         return found, None
     translator = Translator.from_pretrained(model, **vars(loading))
     settings = decoding_options(translator.model.generation_config, **vars(decoding))
-    return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **settings)], settings
+    return translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings
 
 
 def write_lines(path: Path, lines: list[str]) -> None:
@@ -160,26 +160,29 @@ def write_lines(path: Path, lines: list[str]) -> None:
 # --- figures ---
 
 
-def measures_for(options: EvaluationArguments, corpus: CorpusArguments) -> dict:
-    from vanilla_transformer.training.metrics import measures
-
-    return measures(
-        target_lang=corpus.target_lang,
-        tokenized=options.tokenized,
-        lowercase=options.lowercase,
-        sacrebleu_tokens=options.sacrebleu_tokens,
-    )
+def metric_options(options: EvaluationArguments, corpus: CorpusArguments) -> dict[str, Any]:
+    return {
+        "target_lang": corpus.target_lang,
+        "tokenized": options.tokenized,
+        "lowercase": options.lowercase,
+        "sacrebleu_tokens": options.sacrebleu_tokens,
+    }
 
 
 def figures(
-    sources: list[str], system: list[str], references: list[str], options: EvaluationArguments, by: dict
+    sources: list[str],
+    system: list[str],
+    references: list[str],
+    options: EvaluationArguments,
+    settings: dict[str, Any],
 ) -> dict[str, Any]:
+    from vanilla_transformer.training.evaluation import score_texts
     from vanilla_transformer.training.metrics import comet
 
-    found = {name: figure_of(system, references) for name, figure_of in by.items()}
+    scores = score_texts(system, references, **settings)
     if options.comet:
-        found["comet"] = comet(options.comet, sources, system, references)
-    return {name: figure._asdict() for name, figure in found.items()}
+        scores["comet"] = comet(options.comet, sources, system, references)._asdict()
+    return scores
 
 
 def compared(

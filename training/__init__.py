@@ -1,1 +1,1 @@
-"""Everything needed to train: corpora, token batches, loss, trainer and recipes."""
+"""Training: corpora, vocabularies, token batches, objectives, the trainer, evaluation and recipes."""

@@ -1,4 +1,4 @@
-"""The mean of checkpoints (section 6.1: the last 5 of the base model, the last 20 of the big one)."""
+"""The average of checkpoints (section 6.1: the last 5 of the base model, the last 20 of the big one)."""
 
 import json
 import re
@@ -11,12 +11,12 @@ from safetensors.torch import load_file
 
 State = dict[str, torch.Tensor]
 WEIGHTS = "model.safetensors"
-# Written into a checkpoint when everything else is: without it, it is half a checkpoint.
+# The last file written into a checkpoint: a checkpoint without it is incomplete.
 COMPLETE = "complete"
 
 
 def average(states: Iterable[State]) -> State:
-    """The mean of each tensor over states that have the same names and shapes. One state is held at a time."""
+    """Returns the mean of each tensor over states with the same names and shapes. One state is in memory at a time."""
     total: State = {}
     count = 0
     for count, state in enumerate(states, start=1):
@@ -33,21 +33,22 @@ def average(states: Iterable[State]) -> State:
 
 
 def checkpoints(folder: str | Path) -> list[Path]:
-    """The whole checkpoints of a run, oldest first. One that was being written when the run died is not among them."""
+    """Returns the complete checkpoints of a run, oldest first. One that a crash interrupted is left out."""
     named = [path for path in Path(folder).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted((path for path in named if (path / COMPLETE).is_file()), key=step_of)
 
 
 def step_of(checkpoint: Path) -> int:
+    """Returns the number of updates before a checkpoint."""
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def load_states(paths: Iterable[str | Path]) -> Iterable[State]:
-    """The weights of checkpoints, one after another; those of another architecture are refused."""
+    """Yields the weights of checkpoints. A checkpoint with another architecture than the first is refused."""
     first = None
     for path in map(Path, paths):
         if not (path / WEIGHTS).is_file():
-            raise ValueError(f"{path} has no {WEIGHTS}: it is not a checkpoint, or not a whole one.")
+            raise ValueError(f"{path} has no {WEIGHTS}: it is not a checkpoint, or it is incomplete.")
         config = _architecture(path)
         if first is None:
             first = config, path
@@ -61,7 +62,7 @@ def load_states(paths: Iterable[str | Path]) -> Iterable[State]:
 
 
 def _architecture(path: Path) -> dict:
-    """The config without what says nothing of the weights."""
+    """Returns the config without the fields that do not describe the weights."""
     config = json.loads((path / "config.json").read_text(encoding="utf-8"))
     return {
         name: value for name, value in config.items() if name not in ("transformers_version", "dtype", "use_cache")

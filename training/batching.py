@@ -1,16 +1,17 @@
-"""Token batches: pairs of similar lengths, at most N source and N target tokens a batch (section 5.1 of the paper).
+"""Token batches: pairs of similar lengths, at most N source and N target tokens per batch (section 5.1 of the paper).
 
-A batch is charged for its padded size, since that is what memory and arithmetic pay for: pairs times its longest
-source, and pairs times its longest target. A length counts every token the model sees, end of sentence included.
+The size of a batch is its padded size, because that decides memory and time: pairs times the longest source, and pairs
+times the longest target. A length counts every token the model reads, end of sentence included.
 
-How the batches come about:
+How batches are made:
 
-1. *Cells.* Pairs with the same source and target length are interchangeable; a corpus is a table of cells with counts.
-2. *Snake.* The cells are put in line by the side that decides how many pairs fit, the longer one, and inside one such
-   length by the difference of the two sides, alternately upwards and downwards. Neighbours are close in both lengths.
-3. *Cut.* The line is cut into batches, each as large as the limits allow.
-4. *Shuffle.* Every epoch deals the pairs of a cell anew over the cell's places and shuffles the order of the batches.
-   The shapes of the batches never change, so neither does their number.
+1. *Cells.* Pairs with the same source and target length are interchangeable. A corpus is a table of cells with counts.
+2. *Snake order.* Cells are sorted by their longer side, which decides how many pairs fit. Cells with the same longer
+   side are sorted by the difference of the two sides, alternately ascending and descending. So neighbours are close in
+   both lengths.
+3. *Cut.* The ordered pairs are cut into batches, each as large as the limits allow.
+4. *Shuffle.* Every epoch shuffles the pairs inside each cell, and the order of the batches. The shapes of the batches
+   never change, and neither does their number.
 """
 
 from __future__ import annotations
@@ -19,17 +20,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from datasets import Dataset
 from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 from transformers.utils import logging
-
-
-if TYPE_CHECKING:
-    from datasets import Dataset
 
 
 logger = logging.get_logger(__name__)
@@ -37,12 +35,12 @@ logger = logging.get_logger(__name__)
 
 @dataclass(frozen=True)
 class Limits:
-    """What one batch may hold.
+    """The maximum size of a batch.
 
     Args:
-        source: Most source tokens, padding included.
-        target: Most target tokens, padding included.
-        pairs: Most pairs; `None` for no limit of their own.
+        source: Maximum source tokens, padding included.
+        target: Maximum target tokens, padding included.
+        pairs: Maximum pairs; `None` for no such limit.
     """
 
     source: int
@@ -55,14 +53,16 @@ class Limits:
                 raise ValueError(f"A batch of at most {value} {name} holds nothing; give a limit of 1 or more.")
 
     @classmethod
-    def of(cls, max_tokens: int, max_source_tokens: int | None, max_target_tokens: int | None, max_pairs: int | None):
-        """The limits as users write them: one number for both sides, unless a side has its own."""
+    def of(
+        cls, max_tokens: int, max_source_tokens: int | None, max_target_tokens: int | None, max_pairs: int | None
+    ) -> Limits:
+        """Returns the limits from the users' options: one number for both sides, unless a side has its own."""
         source = max_tokens if max_source_tokens is None else max_source_tokens
         target = max_tokens if max_target_tokens is None else max_target_tokens
         return cls(source, target, max_pairs)
 
     def rows(self, longest_source: int, longest_target: int) -> int:
-        """How many pairs fit in a batch padded to these two lengths."""
+        """Returns how many pairs fit in a batch padded to these two lengths."""
         rows = min(self.source // longest_source, self.target // longest_target)
         return rows if self.pairs is None else min(rows, self.pairs)
 
@@ -70,15 +70,15 @@ class Limits:
 def cut(
     source_lengths: np.ndarray, target_lengths: np.ndarray, limits: Limits, counts: np.ndarray | None = None
 ) -> np.ndarray:
-    """Cut a line of pairs into consecutive batches, each as large as the limits allow.
+    """Cuts ordered pairs into consecutive batches, each as large as the limits allow.
 
-    The order is the caller's, so that any order can be compared: `cut(source[order], target[order], limits)`.
+    The caller chooses the order, so orders can be compared: `cut(source[order], target[order], limits)`.
 
     Args:
         source_lengths: Source lengths in order; none above `limits.source`.
         target_lengths: Target lengths in order; none above `limits.target`.
-        limits: What one batch may hold.
-        counts: How often each entry is repeated, for a line given as runs of equal pairs; once by default.
+        limits: The maximum size of a batch.
+        counts: How often each entry is repeated, for runs of equal pairs; once by default.
 
     Returns:
         The number of pairs in each batch.
@@ -91,7 +91,7 @@ def cut(
         if taken == count:
             rows, longest_source, longest_target = rows + count, wider_source, wider_target
             continue
-        # The batch is full. What remains of the run fills batches of its own, and its last pairs open the next one.
+        # The batch is full. The rest of the run fills batches of its own, and its last pairs start the next batch.
         if rows + taken:
             sizes.append(rows + taken)
         most = limits.rows(source, target)
@@ -102,31 +102,32 @@ def cut(
 
 
 def _split_to_multiple(sizes: np.ndarray, multiple: int) -> np.ndarray:
-    """Halve the largest batches until their number is a multiple, which loses and repeats no pair."""
+    """Halves the largest batches until their number is a multiple. No pair is lost or repeated."""
     while len(sizes) % multiple:
         largest = int(sizes.argmax())
         if sizes[largest] == 1:
             raise ValueError(
-                f"{sizes.sum()} pairs cannot be dealt out as a multiple of {multiple} batches under these limits; use "
+                f"{sizes.sum()} pairs cannot be divided into a multiple of {multiple} batches under these limits; use "
                 "fewer processes or a larger corpus."
             )
-        half = sizes[largest] // 2
+        half = int(sizes[largest]) // 2
         sizes = np.insert(sizes, largest, half)
         sizes[largest + 1] -= half
     return sizes
 
 
 def _snake(source_lengths: np.ndarray, target_lengths: np.ndarray, limits: Limits) -> np.ndarray:
-    """The order in which neighbouring cells are close in both lengths: by the longer side, then back and forth."""
-    # Under unequal limits "longer" means the larger share of its own limit; products keep it in whole numbers.
-    source, target = source_lengths * limits.target, target_lengths * limits.source
+    """Returns the order in which neighbouring cells are close in both lengths: by the longer side, back and forth."""
+    # With unequal limits, "longer" means the larger share of its limit; products keep the numbers whole.
+    source: np.ndarray = source_lengths * limits.target
+    target: np.ndarray = target_lengths * limits.source
     _, strip = np.unique(np.maximum(source, target), return_inverse=True)
     return np.lexsort((np.where(strip % 2, target - source, source - target), strip))
 
 
 @dataclass(frozen=True)
 class Padding:
-    """The share of padded positions in a set of batches, as fractions of all positions.
+    """The share of padding in a set of batches, as fractions of all positions.
 
     Args:
         batches: Number of batches.
@@ -144,7 +145,7 @@ class Padding:
 
     @classmethod
     def measure(cls, source_lengths: np.ndarray, target_lengths: np.ndarray, sizes: np.ndarray) -> Padding:
-        """The padding of consecutive batches of the given sizes."""
+        """Measures the padding of consecutive batches of the given sizes."""
         starts = np.cumsum(sizes) - sizes
         tokens = np.array([lengths.sum(dtype=np.int64) for lengths in (source_lengths, target_lengths)])
         positions = np.array(
@@ -159,36 +160,36 @@ class Padding:
 
 
 class TokenBatchSampler(Sampler[list[int]]):
-    """Batches of pairs with similar lengths, shuffled anew each epoch from seed and epoch, alike on every machine.
+    """Batches of pairs with similar lengths, shuffled in each epoch by seed and epoch, the same on every machine.
 
-    Give it to a `DataLoader` as `batch_sampler`. It knows nothing of ranks: Accelerate and `Trainer` deal its batches
-    out, batch i to process i modulo their number. If that number does not divide the number of batches, Accelerate
-    repeats some; `batches_multiple_of` prevents that. The order of the batches is independent of their lengths, so an
-    update over several processes mixes long and short pairs; loads stay alike because every batch is nearly full.
-    It has no `batch_size`: Accelerate's `split_batches` refuses it, and `dispatch_batches` (off by default here)
-    cannot join batches of different widths.
+    Give it to a `DataLoader` as `batch_sampler`. It is the same in every process: Accelerate and `Trainer` give batch
+    i to process i modulo the number of processes. If that number does not divide the number of batches, Accelerate
+    repeats some; `batches_multiple_of` prevents that. The order of batches does not depend on their lengths, so an
+    update over several processes mixes long and short pairs. The processes have similar work, because every batch is
+    nearly full. The sampler has no `batch_size`: Accelerate's `split_batches` refuses it, and `dispatch_batches` (off
+    by default here) cannot join batches of different widths.
 
-    To resume with Accelerate, call the loader's `set_epoch` before `skip_first_batches`. `Trainer` calls it after,
-    which under several processes never arrives; let a callback's `on_epoch_begin` set the sampler's epoch there.
+    To resume with Accelerate, call the loader's `set_epoch` before `skip_first_batches`. `Trainer` calls it later, and
+    with several processes the call has no effect: set the sampler's epoch in a callback's `on_epoch_begin`.
 
-    Pairs whose lengths are rare have few to trade places with and mostly keep their company from epoch to epoch.
+    Pairs of a rare length have few others to change places with, so they are often in the same batch.
 
     Args:
         source_lengths: Number of source tokens of each pair, end of sentence included (see `column_lengths`).
         target_lengths: Number of target tokens of each pair, end of sentence included.
-        max_tokens: Most tokens a batch holds on either side, padding included. The paper's batches: 25,000 and 25,000.
+        max_tokens: Maximum tokens of a batch on either side, padding included. The paper has 25,000 and 25,000.
         max_source_tokens: Limit of the source side alone; `max_tokens` by default.
         max_target_tokens: Limit of the target side alone; `max_tokens` by default.
-        max_pairs: Most pairs a batch holds; no limit by default.
+        max_pairs: Maximum pairs of a batch; no limit by default.
         batches_multiple_of: The number of batches is a multiple of this; give the number of processes, or that times
             the gradient accumulation steps. The largest batches are halved to reach it.
         seed: Seed of the shuffling.
-        over_limit: What to do with pairs that exceed a limit all by themselves: `"skip"` leaves them out with a
-            warning and lists them in `skipped`, `"error"` raises.
+        over_limit: What to do with single pairs that exceed a limit: `"skip"` leaves them out with a warning and lists
+            them in `skipped`, `"error"` raises.
 
     Attributes:
-        skipped: Indices of the pairs that are left out because they exceed a limit by themselves.
-        epoch: The epoch that the next iteration deals out.
+        skipped: Indices of the pairs that exceed a limit and are left out.
+        epoch: The epoch of the next iteration.
     """
 
     def __init__(
@@ -226,19 +227,19 @@ class TokenBatchSampler(Sampler[list[int]]):
         )
 
     def _lay_out(self, source: np.ndarray, target: np.ndarray) -> None:
-        """Count the cells, put them in snake order, and note for each pair the place of its cell in that order."""
+        """Counts the cells, sorts them in snake order, and stores for each pair the rank of its cell in that order."""
         width = int(target.max()) + 1
         cells, cell_of_pair, counts = np.unique(source * width + target, return_inverse=True, return_counts=True)
         order = _snake(cells // width, cells % width, self.limits)
         self._cell_source, self._cell_target = cells[order] // width, cells[order] % width
         self._cell_counts = counts[order]
-        # The narrowest type: sixteen bits, which hold most corpora, sort several times faster than thirty-two.
+        # The narrowest type: 16 bits are enough for most corpora and sort several times faster than 32.
         place = np.empty(len(cells), dtype=np.min_scalar_type(len(cells)))
         place[order] = np.arange(len(cells))
         self._place = place[cell_of_pair]
 
     def __len__(self) -> int:
-        """Batches in a whole epoch, the same in every epoch and wherever the next iteration starts."""
+        """Returns the number of batches in an epoch, the same in every epoch, also after a resume."""
         return len(self._sizes)
 
     def __iter__(self) -> Iterator[list[int]]:
@@ -252,48 +253,48 @@ class TokenBatchSampler(Sampler[list[int]]):
             yield pairs[begins[batch] : ends[batch]].tolist()
 
     def _shuffle(self) -> tuple[np.ndarray, np.ndarray]:
-        """This epoch's line of pairs, dealt anew inside each cell, and this epoch's order of the batches."""
+        """Returns this epoch's order of pairs, shuffled inside each cell, and this epoch's order of batches."""
         rng = np.random.Generator(np.random.PCG64([self.seed, self.epoch]))
         pairs = rng.permutation(len(self._place))
-        # Only a stable sort leaves ties in the same order on every processor.
+        # A stable sort gives the same order of ties on every processor.
         pairs = pairs[np.argsort(self._place[pairs], kind="stable")]
         return pairs if self._kept is None else self._kept[pairs], rng.permutation(len(self))
 
     @property
     def sampler(self) -> TokenBatchSampler:
-        """The sampler itself: under several processes Accelerate looks for `set_epoch` at this name only."""
+        """The sampler itself: with several processes, Accelerate looks for `set_epoch` only under this name."""
         return self
 
     def set_epoch(self, epoch: int, start_batch: int | None = None) -> None:
-        """Choose the epoch of the next iteration and, for a resumed run, its first batch.
+        """Sets the epoch of the next iteration and, for a resumed run, its first batch.
 
         Args:
             epoch: The epoch, from 0.
-            start_batch: How many batches to pass over, counted over all processes. By default none, except that a
-                place set by `load_state_dict` for this same epoch is kept.
+            start_batch: How many batches to skip, counted over all processes. By default none, but a position that
+                `load_state_dict` set for the same epoch is kept.
         """
         if start_batch is not None or epoch != self.epoch:
             self._start = self._position = start_batch or 0
         self.epoch = epoch
 
     def state_dict(self) -> dict[str, int]:
-        """The place of the next batch.
+        """Returns the position of the next batch.
 
-        A loader with workers fetches ahead, and Accelerate's always does, so that their sampler is further on than
-        the training. There, count the batches trained on and pass them as `start_batch` or to `skip_first_batches`.
+        A loader with workers prefetches, and Accelerate's loader always does, so the sampler is ahead of the training.
+        There, count the batches and pass their number as `start_batch` or to `skip_first_batches`.
         """
         if self._position == len(self):
             return {"epoch": self.epoch + 1, "batch": 0}
         return {"epoch": self.epoch, "batch": self._position}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continue from a place noted by `state_dict`; the lengths, limits and seed must be those of that time."""
+        """Continues from a position of `state_dict`; lengths, limits and seed must be the same as then."""
         self.set_epoch(state["epoch"], start_batch=state["batch"])
 
     def padding(self) -> Padding:
-        """The padding of an epoch; every epoch has the same."""
-        source = np.repeat(self._cell_source, self._cell_counts)
-        target = np.repeat(self._cell_target, self._cell_counts)
+        """Returns the padding of an epoch, which is the same for every epoch."""
+        source: np.ndarray = np.repeat(self._cell_source, self._cell_counts)
+        target: np.ndarray = np.repeat(self._cell_target, self._cell_counts)
         return Padding.measure(source, target, self._sizes)
 
 
@@ -305,23 +306,23 @@ def _check_options(batches_multiple_of: int, over_limit: str) -> None:
 
 
 def _length_array(lengths: Sequence[int] | np.ndarray, side: str) -> np.ndarray:
-    """Lengths as whole numbers in an array, checked."""
-    lengths = np.asarray(lengths[:])  # the slice turns a column of `datasets` into a list at once, not item by item
-    if lengths.ndim != 1 or (lengths.size and not np.issubdtype(lengths.dtype, np.integer)):
+    """Returns lengths as an array of whole numbers, after checks."""
+    array: np.ndarray = np.asarray(lengths[:])  # the slice reads a column of `datasets` at once, not item by item
+    if array.ndim != 1 or (array.size and not np.issubdtype(array.dtype, np.integer)):
         raise ValueError(
-            f"The {side} lengths are an array of {lengths.dtype} with {lengths.ndim} dimensions; give one whole "
+            f"The {side} lengths are an array of {array.dtype} with {array.ndim} dimensions; give one whole "
             "number per pair, for instance from column_lengths()."
         )
-    if lengths.size and lengths.min() < 1:
+    if array.size and array.min() < 1:
         raise ValueError(
-            f"Pair {lengths.argmin()} has a {side} length of {lengths.min()}; every side ends in an end-of-sentence "
+            f"Pair {array.argmin()} has a {side} length of {array.min()}; every side ends in an end-of-sentence "
             "token, so that the shortest length is 1. Tokenise with special tokens, or filter empty lines."
         )
-    return lengths.astype(np.int64)
+    return array.astype(np.int64)
 
 
 def _report_over_limit(source: np.ndarray, target: np.ndarray, limits: Limits, over_limit: str) -> None:
-    """Say how many pairs exceed a limit by themselves: a warning, or a ValueError where the caller asked for one."""
+    """Reports how many single pairs exceed a limit: by a warning, or by a ValueError if `over_limit` is "error"."""
     message = (
         f"{len(source)} pair(s) exceed the batch limit of {limits.source} source and {limits.target} target tokens by "
         f"themselves (the longest: {source.max()} source, {target.max()} target tokens). Raise the limit, or truncate "
@@ -333,7 +334,7 @@ def _report_over_limit(source: np.ndarray, target: np.ndarray, limits: Limits, o
 
 
 def column_lengths(dataset: Dataset, column: str) -> np.ndarray:
-    """The lengths of the lists in a column, read from Arrow's offsets without touching the lists themselves.
+    """Returns the lengths of the lists in a column, from Arrow's offsets, without reading the lists.
 
     Args:
         dataset: A dataset from the `datasets` library; selections and shuffles are respected.
@@ -347,27 +348,27 @@ def column_lengths(dataset: Dataset, column: str) -> np.ndarray:
         kind = dataset.features[column]
         raise ValueError(f"Column {column!r} holds {kind}, not lists of tokens; tokenise it first.") from error
     lengths = lengths.fill_null(0).to_numpy().astype(np.int32)
-    # A selection or shuffle leaves the table as it was and keeps the chosen rows beside it.
+    # After a selection or shuffle, the table is the same and the chosen rows are in `_indices`.
     return lengths if dataset._indices is None else lengths[dataset._indices.column(0).to_numpy()]
 
 
 class WindowedTokenBatches(IterableDataset):
-    """Token batches of a stream: reads a window of pairs, batches and shuffles it, and goes on to the next.
+    """Token batches of a stream: reads a window of pairs, makes batches of it, shuffles them, and repeats.
 
-    Yields lists of examples. The stream is any iterable of examples that starts afresh on each `iter`, such as a
-    `datasets.IterableDataset`, whose `set_epoch` is called along. The last window is joined to the one before if it
-    is less than half full. There is no `__len__`: a stream does not know its end, so `Trainer` needs `max_steps`.
-    Reading again from the start and passing over the first batches gives the same batches: a resumed run does that.
+    Yields lists of examples. The stream is any iterable of examples that restarts on each `iter`, such as a
+    `datasets.IterableDataset`; its `set_epoch` is called too. A last window that is less than half full is joined to
+    the one before. There is no `__len__`, because a stream does not know its end: `Trainer` needs `max_steps`. A
+    resumed run reads from the start and skips the first batches, which gives the same batches.
 
-    Several processes: each reads the whole stream and takes every n-th batch. Set `batches_multiple_of` to their
-    number and `dispatch_batches=False` (`DataLoaderConfiguration`, or `accelerator_config` of the training arguments)
-    and prepare the loader of `dataloader()`. Each window then makes a multiple of that many batches, so every process
-    gets equally many and every pair is seen once. The default dispatching fails there: it joins batches of
+    With several processes, each reads the whole stream and takes every n-th batch. Set `batches_multiple_of` to their
+    number, set `dispatch_batches=False` (`DataLoaderConfiguration`, or `accelerator_config` of the training arguments)
+    and prepare the loader of `dataloader()`. Each window then has a multiple of that many batches, so every process
+    gets the same number and every pair is seen once. Accelerate's default, dispatching, fails: it joins batches of
     different widths.
 
     Args:
         stream: Iterable of examples with two columns of token ids.
-        window: Pairs held in memory and batched together. More pairs, less padding and a better shuffle.
+        window: Pairs in memory that are batched together. More pairs give less padding and a better shuffle.
         source_column: Name of the source ids.
         target_column: Name of the target ids.
         seed: Seed of the shuffling.
@@ -403,16 +404,16 @@ class WindowedTokenBatches(IterableDataset):
         self.epoch = self.skipped = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration, for the stream's own shuffling as well."""
+        """Sets the epoch of the next iteration, also for the shuffling of the stream."""
         self.epoch = epoch
         if hasattr(self.stream, "set_epoch"):
             self.stream.set_epoch(epoch)
 
-    def dataloader(self, collate_fn: Callable[[list[dict]], Any], **options) -> DataLoader:
-        """A loader of collated batches that Accelerate can deal out to several processes.
+    def dataloader(self, collate_fn: Callable[[list[dict]], Any], **options: Any) -> DataLoader:
+        """Returns a loader of collated batches that works with Accelerate and several processes.
 
-        A plain `DataLoader(batches, batch_size=None, collate_fn=...)` does for one process. Accelerate counts a
-        loader's batches by its `batch_size`, so this one has batches of one element, itself a whole token batch.
+        For one process, `DataLoader(batches, batch_size=None, collate_fn=...)` is enough. Accelerate counts batches by
+        the loader's `batch_size`, so this loader has batches of one element, which is a complete token batch.
         """
         return DataLoader(self, batch_size=1, collate_fn=partial(_collate_only_element, collate_fn), **options)
 
@@ -428,7 +429,7 @@ class WindowedTokenBatches(IterableDataset):
             yield from self._batches(window, number)
 
     def _within_limits(self) -> Iterator[dict[str, Any]]:
-        """The stream without the pairs that exceed a limit by themselves; reports the first one and their number."""
+        """Yields the pairs of the stream within the limits; reports the first other pair, and how many there are."""
         self.skipped = 0
         for example in self.stream:
             source, target = (len(example[column]) for column in self.columns)
@@ -442,7 +443,7 @@ class WindowedTokenBatches(IterableDataset):
             logger.warning(f"{self.skipped} pairs of the stream exceeded the batch limit and were left out.")
 
     def _windows(self, pairs: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """Windows of pairs, the last never less than half full unless it is the only one."""
+        """Yields windows of pairs. The last is never less than half full, unless it is the only one."""
         least = self.window // 2
         window = list(islice(pairs, self.window))
         while window:
@@ -453,7 +454,7 @@ class WindowedTokenBatches(IterableDataset):
             window = ahead + list(islice(pairs, self.window - least)) if ahead else []
 
     def _batches(self, window: list[dict[str, Any]], number: int) -> Iterator[list[dict[str, Any]]]:
-        """The batches of one window, shuffled by its number as well as by seed and epoch."""
+        """Yields the batches of one window, shuffled by its number, the seed and the epoch."""
         source, target = ([len(example[column]) for example in window] for column in self.columns)
         sampler = TokenBatchSampler(
             source,
@@ -470,6 +471,6 @@ class WindowedTokenBatches(IterableDataset):
 
 
 def _collate_only_element(collate_fn: Callable[[list[dict]], Any], elements: list[list[dict]]) -> Any:
-    """Collate the token batch that is the only element of a loader's batch."""
+    """Collates the token batch that is the only element of a loader's batch."""
     (batch,) = elements
     return collate_fn(batch)

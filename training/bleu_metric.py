@@ -1,12 +1,14 @@
-"""The figures of `evaluation.py` as a metric of the `evaluate` library.
+"""The measures of `metrics.py` as a metric of the `evaluate` library.
 
     import evaluate
 
     metric = evaluate.load("training/bleu_metric.py")
     metric.compute(predictions=["Die Katze schläft."], references=["Die Katze schläft."])["sacrebleu"]["score"]
 
-or, with no copy of this file in a cache, `metric = BleuMetric()`. Neither needs the network.
+`BleuMetric()` gives the same without a copy of this file in a cache. Neither needs the network.
 """
+
+from typing import Any
 
 import evaluate
 from datasets import Features, Value
@@ -15,15 +17,15 @@ from vanilla_transformer.training.metrics import measure
 
 
 class BleuMetric(evaluate.Metric):
-    """sacreBLEU, the paper's BLEU, tokenised BLEU, chrF and TER; `compute` takes the options of `measures` too."""
+    """sacreBLEU, the paper's BLEU, tokenised BLEU, chrF and TER; `compute` also takes the options of `measures`."""
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description="Quality of translations: each figure with the signature it is comparable under.",
+            description="Quality of translations: scores, each with the signature that says how it was computed.",
             citation="",
             inputs_description="predictions and references: one string for each sentence.",
             features=Features({"predictions": Value("string"), "references": Value("string")}),
         )
 
-    def _compute(self, predictions: list[str], references: list[str], **options) -> dict[str, dict]:
+    def _compute(self, predictions: list[str], references: list[str], **options: Any) -> dict[str, dict[str, Any]]:
         return {name: figure._asdict() for name, figure in measure(predictions, references, **options).items()}

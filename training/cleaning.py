@@ -1,4 +1,4 @@
-"""Leaving out training pairs that teach nothing: each step switchable, and a table of what each one dropped."""
+"""Cleaning of the training text: steps that drop useless pairs, and a report of how many each step dropped."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,19 +16,20 @@ DUPLICATE = "duplicate"
 
 @dataclass
 class CleaningReport:
-    """How many pairs each step dropped. For a stream the numbers are of the pass going on or last done."""
+    """How many pairs each step dropped. For a stream, the numbers are those of the current or last pass."""
 
     loaded: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
 
     @property
     def kept(self) -> int:
+        """Pairs that no step dropped."""
         return self.loaded - sum(self.dropped.values())
 
     def __str__(self) -> str:
         rows = [
             ("pairs loaded", self.loaded),
-            *((f"- {step}", n) for step, n in self.dropped.items()),
+            *((f"- {step}", number) for step, number in self.dropped.items()),
             (KEEP, self.kept),
         ]
         width = max(len(name) for name, _ in rows)
@@ -36,7 +37,7 @@ class CleaningReport:
 
 
 def steps(arguments: CorpusArguments) -> dict[str, Callable[[str, str], bool]]:
-    """The steps that are switched on and look at one pair alone: name and test of what is dropped, in order."""
+    """Returns the active steps that look at one pair at a time: their names and tests for what to drop, in order."""
     chosen: dict[str, Callable[[str, str], bool]] = {}
     if arguments.drop_empty:
         chosen["empty side"] = lambda source, target: not source.strip() or not target.strip()
@@ -54,7 +55,12 @@ def steps(arguments: CorpusArguments) -> dict[str, Callable[[str, str], bool]]:
 def clean(
     dataset: Dataset | IterableDataset, arguments: CorpusArguments
 ) -> tuple[Dataset | IterableDataset, CleaningReport]:
-    """Drops what the switched-on steps find. Every pair is counted under the first step that finds it."""
+    """Drops the pairs that an active step finds. Each is counted under the first step that finds it.
+
+    Args:
+        dataset: The columns `source` and `target`.
+        arguments: Which steps are active.
+    """
     names = [*steps(arguments), *([DUPLICATE] if arguments.drop_duplicates else [])]
     report = CleaningReport(dropped=dict.fromkeys(names, 0))
     if isinstance(dataset, IterableDataset):
@@ -88,15 +94,15 @@ def _clean_table(dataset: Dataset, arguments: CorpusArguments, report: CleaningR
 
 
 def _judge(batch: dict[str, list[str]], arguments: CorpusArguments) -> dict[str, list[int]]:
-    """For each pair the number of the step that drops it, 0 for none, and a fingerprint to find duplicates by."""
+    """Returns for each pair the number of the step that drops it (0 for none) and a fingerprint for duplicates."""
     tests = list(steps(arguments).values())
     pairs = list(zip(batch["source"], batch["target"], strict=True))
-    verdicts = [next((n for n, test in enumerate(tests, start=1) if test(*pair)), 0) for pair in pairs]
+    verdicts = [next((number for number, test in enumerate(tests, start=1) if test(*pair)), 0) for pair in pairs]
     return {"verdict": verdicts, "fingerprint": [_fingerprint(*pair) for pair in pairs]}
 
 
 def _clean_stream(dataset: IterableDataset, arguments: CorpusArguments, report: CleaningReport) -> IterableDataset:
-    """Every pass over the stream starts afresh: what an earlier one has seen is no duplicate."""
+    """Cleans a stream. Each pass over it has its own set of seen pairs."""
     return IterableDataset.from_generator(
         _kept_pairs,
         features=dataset.features,
@@ -110,15 +116,15 @@ def _kept_pairs(pass_over: IterableDataset, arguments: CorpusArguments, report: 
     report.loaded, report.dropped = 0, dict.fromkeys(report.dropped, 0)
     for pair in pass_over:
         report.loaded += 1
-        found = next((name for name, test in tests.items() if test(pair["source"], pair["target"])), None)
-        if found is None and arguments.drop_duplicates:
+        step = next((name for name, test in tests.items() if test(pair["source"], pair["target"])), None)
+        if step is None and arguments.drop_duplicates:
             fingerprint = _fingerprint(pair["source"], pair["target"])
-            found = DUPLICATE if fingerprint in seen else None
+            step = DUPLICATE if fingerprint in seen else None
             seen.add(fingerprint)
-        if found is None:
+        if step is None:
             yield pair
         else:
-            report.dropped[found] += 1
+            report.dropped[step] += 1
 
 
 def _ratio(source: str, target: str) -> float:
@@ -127,6 +133,6 @@ def _ratio(source: str, target: str) -> float:
 
 
 def _fingerprint(source: str, target: str) -> int:
-    """Eight bytes: among a hundred million pairs, the chance that any two different ones meet is 0.03%."""
+    """Returns eight bytes of a hash. Among a hundred million different pairs, the risk of a collision is 0.03%."""
     digest = blake2b(f"{source}\0{target}".encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little", signed=True)

@@ -1,4 +1,4 @@
-"""From examples to a batch: padding, and whatever training puts in the way on purpose."""
+"""Collators: from a list of examples to a padded batch."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,20 +7,20 @@ from transformers import PreTrainedTokenizerBase
 
 
 class RetokenizingCollator:
-    """Cuts the text of each example anew before another collator pads it, so that BPE-dropout differs in each epoch.
+    """Tokenises the text of each example again before another collator pads it, so BPE-dropout differs in each epoch.
 
-    Token batches are laid out by the lengths of the plain cut. A noisy cut is longer, with a dropout of 0.1 by about a
-    fifth: leave room in `max_tokens`.
+    Token batches are planned with the lengths without dropout. With dropout, texts have more tokens (about 20% more
+    for 0.1): leave room in `max_tokens`.
 
     Args:
         collator: The collator that pads, for instance `DataCollatorForSeq2Seq`.
-        tokenizer: The source's or joint tokenizer, from `with_bpe_dropout`.
-        target_tokenizer: The target's.
+        tokenizer: The source or joint tokenizer, from `with_bpe_dropout`.
+        target_tokenizer: The target tokenizer, from `with_bpe_dropout`.
     """
 
     def __init__(
         self,
-        collator: Callable[[list[dict]], Any],
+        collator: Callable[[list[dict[str, Any]]], Any],
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase,
     ):
@@ -34,9 +34,13 @@ class RetokenizingCollator:
 
 
 class TokenColumns:
-    """Hands a collator the columns it can pad, where the data set has its text beside them."""
+    """Passes only `input_ids` and `labels` to another collator, which could not pad the text columns.
 
-    def __init__(self, collator: Callable[[list[dict]], Any]):
+    Args:
+        collator: The collator that pads.
+    """
+
+    def __init__(self, collator: Callable[[list[dict[str, Any]]], Any]):
         self.collator = collator
 
     def __call__(self, examples: list[dict[str, Any]]) -> Any:

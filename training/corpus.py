@@ -1,7 +1,7 @@
-"""From raw text to tokenised pairs: one function for every source of parallel text.
+"""Loading and tokenising parallel text: one function for every kind of corpus.
 
-The corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar; it leaves as columns
-`source` and `target`, and after `tokenize` as `input_ids` and `labels`.
+A corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar. `load_corpus` returns it
+with the columns `source` and `target`; `tokenize` adds `input_ids` and `labels`.
 
 ```python
 >>> from vanilla_transformer.training.arguments import CorpusArguments
@@ -18,6 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, Literal, get_args
 
 from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
@@ -29,9 +30,10 @@ from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_f
 from vanilla_transformer.training.demo.grammar import demo_corpus
 
 
-SPLITS = ("train", "validation", "test")
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 TEXT = Features({"source": Value("string"), "target": Value("string")})
-# Four bytes an id: half the disk and cache of the default.
+# Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
 
@@ -40,8 +42,8 @@ class Corpus:
     """Parallel text by split, each with the columns `source` and `target`.
 
     Args:
-        splits: The splits there are.
-        report: What cleaning dropped from the training split; `None` where there is none.
+        splits: The splits by name.
+        report: What cleaning dropped from the training split; `None` without a training split.
     """
 
     splits: dict[str, Dataset | IterableDataset]
@@ -56,14 +58,16 @@ class Corpus:
         return split in self.splits
 
 
-def load_corpus(arguments: CorpusArguments, splits: tuple[str, ...] = SPLITS) -> Corpus:
-    """Loads the given splits of a corpus and cleans the training split. The others are never touched: a test set with
-    lines left out is another test set.
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) -> Corpus:
+    """Loads splits of a corpus and cleans the training split.
+
+    The other splits stay as they are, because scores on a cleaned test set cannot be compared.
 
     Args:
-        arguments: Where the text is and which languages to take from it.
-        splits: What to load; a split that the corpus does not have is left out, but for the first.
+        arguments: Where the text is, and its languages.
+        splits: The splits to load. The first must exist; others that the corpus does not have are left out.
     """
+    loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
         loaded = {split: _load_demo(arguments, split) for split in splits}
     elif arguments.dataset:
@@ -79,7 +83,7 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[str, ...] = SPLITS) ->
         return Corpus(loaded)
     loaded["train"], report = clean(loaded["train"], arguments)
     if isinstance(loaded["train"], Dataset) and not report.kept:
-        raise ValueError(f"Cleaning left no pair of the training split. Relax the steps below.\n{report}")
+        raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
     return Corpus(loaded, report)
 
 
@@ -91,16 +95,16 @@ def tokenize(
     keep_text: bool = False,
     num_proc: int | None = None,
 ) -> Dataset | IterableDataset:
-    """Turns `source` and `target` into `input_ids` and `labels`, both ending in `</s>` and neither cut.
+    """Turns `source` and `target` into `input_ids` and `labels`. Both end in `</s>`, and neither is truncated.
 
-    The result is kept in the cache of `datasets` and found there again for the same text and tokenizer.
+    `datasets` caches the result, and finds it again for the same text and tokenizers.
 
     Args:
         dataset: Pairs of text.
-        tokenizer: The joint tokenizer, or the source's.
-        target_tokenizer: The target's, for separate vocabularies.
-        keep_text: Whether the text stays beside its tokens.
-        num_proc: Processes to use.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target tokenizer, for separate vocabularies.
+        keep_text: Whether to keep the text columns.
+        num_proc: Number of processes.
     """
     options = {
         "batched": True,
@@ -114,7 +118,9 @@ def tokenize(
     return dataset.map(_encode, num_proc=num_proc, desc="Tokenising", new_fingerprint=fingerprint, **options)
 
 
-def _encode(batch: dict[str, list[str]], tokenizer, target_tokenizer) -> dict[str, list[list[int]]]:
+def _encode(
+    batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[list[int]]]:
     options = {"return_attention_mask": False, "truncation": False, "verbose": False}
     return {
         "input_ids": tokenizer(batch["source"], **options)["input_ids"],
@@ -123,16 +129,17 @@ def _encode(batch: dict[str, list[str]], tokenizer, target_tokenizer) -> dict[st
 
 
 def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedTokenizerBase) -> str:
-    """A tokenizer changes in memory when it is used, so `datasets` would not know it again; its file does not."""
+    """Returns a cache key that depends on the tokenizers' files. In memory, a tokenizer changes with each use, and
+    `datasets` would not recognise it."""
     digest = hashlib.sha256(f"{dataset._fingerprint} {keep_text}".encode())
     for tokenizer in tokenizers:
-        if not hasattr(tokenizer, "backend_tokenizer"):  # plain Python: its vocabulary tells it apart
+        if not hasattr(tokenizer, "backend_tokenizer"):  # a plain Python tokenizer: its vocabulary identifies it
             digest.update(
                 f"{type(tokenizer)} {tokenizer.init_kwargs} {sorted(tokenizer.get_vocab().items())}".encode()
             )
             continue
         content = json.loads(tokenizer.backend_tokenizer.to_str())
-        content.pop("padding"), content.pop("truncation")  # left there by the last call
+        content.pop("padding"), content.pop("truncation")  # left by the last call
         digest.update(json.dumps(content).encode())
     return digest.hexdigest()[:16]
 
@@ -140,7 +147,7 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 # --- the demo grammar ---
 
 
-def _load_demo(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
     pairs = demo_corpus(split)
     source, target = choose_columns(pairs[0], (arguments.source_lang, arguments.target_lang), "The demo corpus")
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
@@ -152,17 +159,17 @@ def _load_demo(arguments: CorpusArguments, split: str) -> Dataset | IterableData
 
 
 def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
-    # Tuples: a list would tell `datasets` that the generator can be split over its elements.
-    where = {
+    # Tuples, because `datasets` would split the work over the elements of a list.
+    where: dict[str, Any] = {
         "files": tuple(arguments.files(split)),
         "languages": (arguments.source_lang, arguments.target_lang),
         "columns": tuple(arguments.columns),
     }
-    if next(_generate(**where), None) is None:  # which also tells of a missing file before any work is done
+    if next(_generate(**where), None) is None:  # this also reports a missing file before any work is done
         raise _empty(arguments, split)
     if arguments.streaming:
         return IterableDataset.from_generator(_generate, features=TEXT, gen_kwargs=where)
-    # `datasets` keeps what a generator gave under the name of its arguments: a file that has changed needs a new name.
+    # `datasets` caches the result under the generator's arguments: `state` makes a changed file a new argument.
     state = state_of(where["files"], *where["languages"])
     try:
         return Dataset.from_generator(_generate, features=TEXT, gen_kwargs={**where, "state": state}, split=split)
@@ -172,7 +179,9 @@ def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDat
         raise
 
 
-def _generate(files: tuple, languages: tuple, columns: tuple, state: tuple = ()) -> Iterator[dict[str, str]]:
+def _generate(
+    files: tuple[str, ...], languages: tuple[str, str], columns: tuple[str, ...], state: tuple = ()
+) -> Iterator[dict[str, str]]:
     for source, target in pairs_in_files(files, *languages, columns):
         yield {"source": source, "target": target}
 
@@ -180,7 +189,7 @@ def _generate(files: tuple, languages: tuple, columns: tuple, state: tuple = ())
 # --- the Hub ---
 
 
-def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[str, Dataset | IterableDataset]:
+def _load_from_hub(arguments: CorpusArguments, splits: tuple[Split, ...]) -> dict[str, Dataset | IterableDataset]:
     try:
         config = arguments.dataset_config or _choose_config(arguments)
         loaded = load_dataset(arguments.dataset, config, streaming=arguments.streaming)
@@ -197,7 +206,7 @@ def _load_from_hub(arguments: CorpusArguments, splits: tuple[str, ...]) -> dict[
             f"The dataset {arguments.dataset!r} can't be loaded: it is not a local folder with Parquet files, and "
             f"either not on the Hub, or the Hub can't be reached, or a login is needed. ({error})"
         ) from error
-    chosen = {}
+    chosen: dict[str, Dataset | IterableDataset] = {}
     for split in splits:
         name = getattr(arguments, f"{split}_split")
         if all(part.split("[")[0] in loaded for part in name.split("+")):
@@ -233,7 +242,7 @@ def _choose_config(arguments: CorpusArguments) -> str | None:
 
 
 def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
-    """Both of the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, as `source` and `target`."""
+    """Converts the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, to `source` and `target`."""
     languages = (arguments.source_lang, arguments.target_lang)
     names = dataset.column_names or list(next(iter(dataset)))
     nested = "translation" in names

@@ -1,6 +1,6 @@
 """Parallel text in files: paired plain text, TSV, CSV, JSON lines and Parquet, each also gzipped.
 
-Every reader yields `(source, target)` and complains with file and line: text that can't be read in full is never cut.
+Every reader yields `(source, target)`. An error names the file and line; text is never truncated silently.
 """
 
 import csv
@@ -14,14 +14,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, Any, cast
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 
 Pairs = Iterator[tuple[str, str]]
 
 
 def pairs_in_files(files: Iterable[str], source_lang: str, target_lang: str, columns: Iterable[str] = ()) -> Pairs:
-    """All pairs of some files, one after another.
+    """Yields all pairs of several files.
 
     Args:
         files: Prefixes (`data/train` for `data/train.en` + `data/train.de`), paired files, tables, or glob patterns.
@@ -36,18 +39,18 @@ def pairs_in_files(files: Iterable[str], source_lang: str, target_lang: str, col
 def _readers(
     files: Iterable[str], source_lang: str, target_lang: str, columns: tuple[str, ...] = ()
 ) -> list[Callable[[], Pairs]]:
-    """What reads each table or pair of text files; raises before anything is read if a file is missing."""
+    """Returns a reader for each table or pair of text files. A missing file raises before anything is read."""
     paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
     texts = [path for path in paths if _kind(path) not in TABLES]
     tables = [path for path in paths if _kind(path) in TABLES]
     languages = (source_lang, target_lang)
-    found = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
-    found += [partial(TABLES[_kind(path)], path, languages, columns) for path in tables]
-    return found
+    readers: list[Callable[[], Pairs]] = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
+    readers += [partial(TABLES[_kind(path)], path, languages, columns) for path in tables]
+    return readers
 
 
 def state_of(files: Iterable[str], source_lang: str, target_lang: str) -> tuple:
-    """Sizes and times of the files: what a cached copy of them depends on."""
+    """Returns the sizes and times of files, on which a cached copy of them depends."""
     paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
     return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
 
@@ -57,19 +60,16 @@ def state_of(files: Iterable[str], source_lang: str, target_lang: str) -> tuple:
 
 def _expand(pattern: str, source_lang: str, target_lang: str) -> list[Path]:
     if glob.has_magic(pattern):
-        found = sorted(Path(path) for path in glob.glob(pattern))
-        if not found:
+        paths = sorted(Path(path) for path in glob.glob(pattern))
+        if not paths:
             raise ValueError(f"No file matches {pattern!r}: check the path.")
-        return found
+        return paths
     if Path(pattern).is_file():
         return [Path(pattern)]
-    sides = [_first_file(f"{pattern}.{language}") for language in (source_lang, target_lang)]
-    if None in sides:
-        missing = [
-            f"{pattern}.{lang}" for lang, side in zip((source_lang, target_lang), sides, strict=True) if not side
-        ]
+    sides = {f"{pattern}.{language}": _first_file(f"{pattern}.{language}") for language in (source_lang, target_lang)}
+    if missing := [name for name, path in sides.items() if path is None]:
         raise ValueError(f"There is no file {pattern!r} and no {' or '.join(missing)} (plain or .gz): check the path.")
-    return sides
+    return [path for path in sides.values() if path is not None]
 
 
 def _first_file(name: str) -> Path | None:
@@ -77,12 +77,12 @@ def _first_file(name: str) -> Path | None:
 
 
 def _kind(path: Path) -> str:
-    """The suffix that tells the format, `.gz` aside."""
+    """Returns the suffix without `.gz`, which says the format."""
     return Path(path.name.removesuffix(".gz")).suffix
 
 
 def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tuple[Path, Path]]:
-    """Text files by twos: those that differ only in their language suffix, or any two as source and target."""
+    """Returns pairs of text files: those that differ only in the language suffix, or any two files as they are."""
     if len(paths) == 2 and not {_kind(path) for path in paths} & {f".{source_lang}", f".{target_lang}"}:
         return [(paths[0], paths[1])]
     sides: dict[str, dict[str, Path]] = {}
@@ -97,18 +97,18 @@ def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tupl
         if language in sides.setdefault(stem, {}):
             raise ValueError(f"{sides[stem][language]} and {path} are the same side of one pair: give one of them.")
         sides[stem][language] = path
-    for stem, found in sides.items():
-        if len(found) < 2:
-            missing = target_lang if source_lang in found else source_lang
-            raise ValueError(f"{next(iter(found.values()))} has no other side: give {stem}.{missing} too.")
-    return [(found[source_lang], found[target_lang]) for found in sides.values()]
+    for stem, files in sides.items():
+        if len(files) < 2:
+            missing = target_lang if source_lang in files else source_lang
+            raise ValueError(f"{next(iter(files.values()))} has no other side: give {stem}.{missing} too.")
+    return [(files[source_lang], files[target_lang]) for files in sides.values()]
 
 
 # --- reading files ---
 
 
-def _open(path: Path) -> BinaryIO:
-    return gzip.open(path) if path.suffix == ".gz" else path.open("rb")
+def _open(path: Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 
 
 def _lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
@@ -116,11 +116,11 @@ def _lines(path: Path, *, keep_ends: bool = False) -> Iterator[str]:
         try:
             yield from decoded_lines(file, str(path), keep_ends=keep_ends)
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"{path} is not a whole gzip file ({error}): copy or download it again.") from error
+            raise ValueError(f"{path} is not a complete gzip file ({error}): copy or download it again.") from error
 
 
 def decoded_lines(file: Iterable[bytes], name: str, *, keep_ends: bool = False) -> Iterator[str]:
-    """The lines of UTF-8 text, ended by LF or CR LF (and by nothing else that Unicode knows)."""
+    """Yields the lines of UTF-8 text. They end in LF or CR LF; other line separators of Unicode are text."""
     for number, line in enumerate(file, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -133,7 +133,7 @@ def decoded_lines(file: Iterable[bytes], name: str, *, keep_ends: bool = False) 
 
 
 def lines_in_files(files: Iterable[str]) -> Iterator[str]:
-    """The lines of plain text files, each of which may be gzipped, one file after another."""
+    """Yields the lines of several plain text files, which may be gzipped."""
     paths = [Path(file) for file in files]
     for path in paths:
         if not path.is_file():
@@ -151,12 +151,12 @@ def _read_text(source_path: Path, target_path: Path) -> Pairs:
     if source_count != target_count:
         raise ValueError(
             f"{source_path} has {source_count:,} lines but {target_path} has {target_count:,}: line n of one must be "
-            "the translation of line n of the other. Find where they part."
+            "the translation of line n of the other. Find the first line where they differ."
         )
 
 
 def choose_columns(names: Iterable[str], languages: tuple[str, str], where: str) -> tuple[str, str]:
-    """The names of the source and target columns: the languages', or `source` and `target`."""
+    """Returns the names of the source and target columns: the languages, or `source` and `target`."""
     names = list(names)
     for wanted in (languages, ("source", "target")):
         if set(wanted) <= set(names):
@@ -168,8 +168,10 @@ def choose_columns(names: Iterable[str], languages: tuple[str, str], where: str)
     )
 
 
-def _read_rows(rows: Iterator[tuple[int, list[str]]], path: Path, languages: tuple, columns: tuple[str, ...]) -> Pairs:
-    """Pairs from numbered rows of cells, the first of them naming the columns unless `columns` does."""
+def _read_rows(
+    rows: Iterator[tuple[int, list[str]]], path: Path, languages: tuple[str, str], columns: tuple[str, ...]
+) -> Pairs:
+    """Yields pairs from numbered rows of cells. The first row names the columns, unless `columns` does."""
     names = columns or next(rows, (0, []))[1]
     where = f"The list of columns given for {path}" if columns else f"{path}, line 1: the header"
     source, target = (names.index(name) for name in choose_columns(names, languages, where))
@@ -182,7 +184,7 @@ def _read_rows(rows: Iterator[tuple[int, list[str]]], path: Path, languages: tup
 
 
 def _read_tsv(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
-    # No quoting: in parallel text a quotation mark is a quotation mark.
+    # No quoting: in parallel text, a quotation mark is text.
     rows = ((number, line.split("\t")) for number, line in enumerate(_lines(path), start=1))
     return _read_rows(rows, path, languages, columns)
 
@@ -208,21 +210,18 @@ def _read_json_lines(path: Path, languages: tuple[str, str], columns: tuple[str,
         yield _pair_of(row, languages, where)
 
 
-def _pair_of(row: dict, languages: tuple[str, str], where: str) -> tuple[str, str]:
+def _pair_of(row: dict[str, Any], languages: tuple[str, str], where: str) -> tuple[str, str]:
     row = row["translation"] if isinstance(row.get("translation"), dict) else row
-    pair = tuple(row[name] for name in choose_columns(row, languages, where))
-    for side in pair:
+    source, target = (row[name] for name in choose_columns(row, languages, where))
+    for side in (source, target):
         if not isinstance(side, str | None):
             raise ValueError(f"{where}: {side!r:.40} is not text.")
-    return tuple(side or "" for side in pair)
+    return source or "", target or ""
 
 
 def _read_parquet(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     with tempfile.TemporaryFile() as plain, _open(path) as file:
-        if path.suffix == ".gz":  # Parquet is read from its end, which a gzip stream can't offer
+        if path.suffix == ".gz":  # Parquet is read from its end, and a gzip stream cannot seek there
             shutil.copyfileobj(file, plain)
         try:
             table = pq.ParquetFile(plain if path.suffix == ".gz" else path)
@@ -232,7 +231,7 @@ def _read_parquet(path: Path, languages: tuple[str, str], columns: tuple[str, ..
                     number += 1
                     yield _pair_of(row, languages, f"{path}, row {number}")
         except pa.ArrowInvalid as error:
-            raise ValueError(f"{path} is not a whole Parquet file ({error}): copy or download it again.") from error
+            raise ValueError(f"{path} is not a complete Parquet file ({error}): copy or download it again.") from error
 
 
 TABLES: dict[str, Callable[[Path, tuple[str, str], tuple[str, ...]], Pairs]] = {

@@ -1,4 +1,4 @@
-"""Freed memory that stays at hand."""
+"""Tuning of glibc's malloc for training on a CPU."""
 
 import ctypes
 import sys
@@ -6,14 +6,18 @@ import sys
 
 # Numbers from glibc's malloc.h.
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGEST_MMAP_THRESHOLD = 32 * 2**20  # glibc takes no larger one
+LARGEST_MMAP_THRESHOLD = 32 * 2**20  # glibc accepts no larger value
 
 
 def keep_freed_memory(most: int = 2**30) -> bool:
-    """Has glibc keep up to `most` freed bytes for what is allocated next, and says whether it does.
+    """Makes glibc keep up to `most` freed bytes for later allocations, and returns whether it does.
 
-    Each update on a CPU frees all its activations, and the next asks for as many. In between, glibc would return them
-    to the system, which hands out empty pages one by one: a tenth of a small model's training time.
+    Each update on a CPU frees all its activations, and the next one allocates as much. By default, glibc returns the
+    memory to the system in between, and the system then provides it again page by page. That takes a tenth of a small
+    model's training time.
+
+    Args:
+        most: Bytes to keep.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -1,12 +1,11 @@
-"""Noise on the teacher-forced prefix: training on decoder inputs that are not always right.
+"""Noise on the teacher-forced prefix: some decoder input tokens are wrong on purpose.
 
-In training the decoder reads the reference, in translation its own output with all its mistakes. Replacing or dropping
-a share of the tokens it reads makes it rely less on the exact prefix and more on the source. The labels stay as they
-are. Dropping follows the word dropout of Bowman et al. (2016), section 3.1.
+In training, the decoder reads the reference; in translation, it reads its own output with its mistakes. Noise on the
+prefix makes the decoder rely less on the exact prefix and more on the source. The labels do not change. Dropping
+follows the word dropout of Bowman et al. (2016), section 3.1.
 
-The length of the prefix must stay that of the labels, so a dropped token becomes the unknown token. Taking it out of
-the decoder's attention mask would not hide it: its embedding still enters at its own position, right where the next
-token is predicted.
+The prefix must be as long as the labels, so a dropped token becomes the unknown token. Masking it in the decoder's
+attention would not hide it: its embedding still enters at its own position, where the next token is predicted.
 """
 
 from __future__ import annotations
@@ -14,23 +13,20 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
+from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.translation_head import shift_right
 
 
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-
 @dataclass(frozen=True)
 class PrefixNoise:
-    """Builds decoder inputs from labels, shifted right by one, and puts noise on a share of the tokens.
+    """Builds decoder inputs from labels, shifted right by one, with noise on a share of the tokens.
 
-    Each ordinary token is replaced or dropped independently of the others. Special tokens, the start token and padding
-    among them, stay as they are, and none is ever drawn as a replacement.
+    Each ordinary token is replaced or dropped independently. Special tokens, the start token and padding never change,
+    and they are never drawn as a replacement.
 
     Args:
         vocab_size: Number of token ids.
@@ -38,8 +34,8 @@ class PrefixNoise:
         decoder_start_token_id: First id of every decoder input.
         pad_token_id: Id at positions whose label is ignored.
         unk_token_id: Id that stands for a dropped token.
-        replace: Share of tokens replaced by a random ordinary one.
-        drop: Share of tokens dropped, that is replaced by the unknown token.
+        replace: Share of tokens to replace by random ordinary tokens.
+        drop: Share of tokens to replace by the unknown token.
     """
 
     vocab_size: int
@@ -53,8 +49,7 @@ class PrefixNoise:
     def __post_init__(self):
         if min(self.replace, self.drop) < 0 or self.replace + self.drop > 1:
             raise ValueError(
-                f"Shares of {self.replace} replaced and {self.drop} dropped tokens are no shares of a whole; give two "
-                "numbers from 0 to 1 whose sum is at most 1."
+                f"replace={self.replace} and drop={self.drop} must be numbers from 0 to 1 whose sum is at most 1."
             )
         if not self.is_ordinary.any():
             raise ValueError(
@@ -71,7 +66,7 @@ class PrefixNoise:
         replace: float = 0.0,
         drop: float = 0.0,
     ) -> PrefixNoise:
-        """Noise with the ids of a tokenizer."""
+        """Returns noise with the ids of a tokenizer."""
         for name in ("pad_token", "unk_token"):
             if getattr(tokenizer, name) is None:
                 raise ValueError(f"The tokenizer has no {name}, which noise needs; set one.")
@@ -87,14 +82,14 @@ class PrefixNoise:
 
     @property
     def is_ordinary(self) -> torch.Tensor:
-        """A table over all ids: true where the id is no special token."""
+        """Boolean table [V]: true for ids that are not special tokens."""
         table = torch.ones(self.vocab_size, dtype=torch.bool)
         named = (self.decoder_start_token_id, self.pad_token_id, self.unk_token_id)
         table[list({*self.special_ids, *named})] = False
         return table
 
     def __call__(self, labels: torch.Tensor, generator: torch.Generator | None = None) -> torch.Tensor:
-        """Decoder inputs for `labels` [B, T], with noise drawn from `generator` (torch's own by default)."""
+        """Returns decoder inputs for labels [B, T], with noise from `generator` (torch's default one if None)."""
         prefix = shift_right(labels, self.decoder_start_token_id, self.pad_token_id)  # [B, T]
         if not (self.replace or self.drop):
             return prefix
@@ -112,12 +107,12 @@ class PrefixNoise:
 class NoisyPrefixCollator:
     """A collator that adds `decoder_input_ids` with noise to the batches of another; for the training loader only.
 
-    The noise of a batch depends on the seed, the epoch and the batch's labels, not on the batches before it. So it is
-    the same after a resume and whichever loader worker or process collates the batch.
+    The noise of a batch depends on the seed, the epoch and the batch's labels, and not on earlier batches. So it is
+    the same after a resume, and in whichever worker or process the batch is collated.
 
     Args:
         collator: The collator that pads the examples, for instance `DataCollatorForSeq2Seq`.
-        noise: The noise to put on.
+        noise: The noise.
         seed: Seed of the noise.
     """
 
@@ -125,7 +120,7 @@ class NoisyPrefixCollator:
         self.collator, self.noise, self.seed, self.epoch = collator, noise, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch, so that a batch that comes again in the same make-up gets new noise."""
+        """Sets the epoch, so that a batch with the same sentences gets new noise in each epoch."""
         self.epoch = epoch
 
     def __call__(self, examples: list[dict]) -> Any:

@@ -1,7 +1,6 @@
-"""What a run leaves behind to be understood and repeated: the recipe as resolved, versions, seed, data counts."""
+"""The files that describe a run: recipe.yaml with all its keys, and run.json with versions, seed and data counts."""
 
 import json
-import os
 import platform
 import sys
 import time
@@ -9,16 +8,24 @@ from contextlib import suppress
 from dataclasses import MISSING, asdict, fields
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
+from datasets import Dataset, IterableDataset
+from transformers import PreTrainedModel
 
+from vanilla_transformer.atomic_writes import write_json, write_text
 from vanilla_transformer.training.averaging import checkpoints
 
 
+if TYPE_CHECKING:
+    from vanilla_transformer.training.corpus import Corpus
+    from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
+
+
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
-# Said of one start, not of the run; or filled in by the library and us; or a secret.
+# Keys that belong to one start and not to the run, keys that the library or we fill in, and secrets.
 NOT_IN_RECIPE = {
     *(
         "resume_from_checkpoint",
@@ -30,7 +37,7 @@ NOT_IN_RECIPE = {
     ),
     *("dataloader_pin_memory", "disable_tqdm"),
 }
-# What the library fills in by itself where the other is not set.
+# Keys that the library fills in itself if the other key is not set.
 FILLED_IN = {
     "fsdp_config": "fsdp",
     "lr_scheduler_kwargs": "lr_scheduler_kwargs",
@@ -39,18 +46,24 @@ FILLED_IN = {
 
 
 def require_fresh(folder: Path, resume: str | None) -> None:
-    """Refuses to train into a folder that already holds a run, unless that run is to go on. One that ended before its
-    first checkpoint has nothing to go on from, and nothing to lose."""
+    """Refuses a folder that already holds a run, unless that run is resumed.
+
+    A run that ended before its first checkpoint is replaced: it has nothing to resume from and nothing to lose.
+
+    Args:
+        folder: The folder of the run.
+        resume: The checkpoint to resume from, if any.
+    """
     if (folder / "run.json").is_file() and (checkpoints(folder) or (folder / "model").exists()) and not resume:
         raise ValueError(
-            f"{folder} already holds a run: add --resume_from_checkpoint last to go on with it, or choose another "
+            f"{folder} already holds a run: add --resume_from_checkpoint last to resume it, or choose another "
             "--output_dir."
         )
     if resume and not folder.is_dir():
-        raise ValueError(f"There is no run in {folder} to go on with: leave out --resume_from_checkpoint.")
+        raise ValueError(f"There is no run in {folder} to resume: leave out --resume_from_checkpoint.")
 
 
-# What decides which pairs come in which batch: a run can't go on exactly if it changes.
+# Keys that decide which pairs are in which batch: a run cannot resume exactly if one of them changes.
 DATA_KEYS = (
     *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
     "data_seed",
@@ -58,8 +71,8 @@ DATA_KEYS = (
 )
 
 
-def require_same_data(folder: Path, *arguments) -> None:
-    """Refuses to go on with a run whose text, seed or batches would not be those it was started with."""
+def require_same_data(folder: Path, *arguments: Any) -> None:
+    """Refuses to resume a run with other text, another seed or other batches than it was started with."""
     if not (folder / "recipe.yaml").is_file():
         return
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
@@ -68,39 +81,35 @@ def require_same_data(folder: Path, *arguments) -> None:
         if before.get(name) != now.get(name):
             raise ValueError(
                 f"The run in {folder} was started with {name}={before.get(name, 'its default')!r}, not "
-                f"{now.get(name, 'its default')!r}: go on with the recipe it was started with, or choose another "
+                f"{now.get(name, 'its default')!r}: resume with the recipe it was started with, or choose another "
                 "--output_dir."
             )
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Writes a file that is there whole or not at all."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    os.replace(temporary, path)
-
-
 def versions(*more: str) -> dict[str, str]:
-    """Of the packages that results depend on, as far as they are installed."""
-    found = {}
+    """Returns the versions of the packages that results depend on, as far as they are installed.
+
+    Args:
+        more: Further packages.
+    """
+    installed = {}
     for name in (*PACKAGES, *more):
         with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
+            installed[name] = version(name)
+    return installed
 
 
-def write_recipe(folder: Path, *arguments) -> None:
-    """recipe.yaml: every key whose value differs from its default, whoever set it."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_recipe(folder: Path, *arguments: Any) -> None:
+    """Writes recipe.yaml: every key whose value is not its default, from the recipe or the command line."""
     text = yaml.safe_dump(_differing_keys(*arguments), sort_keys=False, allow_unicode=True)
-    (folder / "recipe.yaml").write_text(text, encoding="utf-8")
+    write_text(folder / "recipe.yaml", text)
 
 
-def _differing_keys(*arguments) -> dict[str, Any]:
+def _differing_keys(*arguments: Any) -> dict[str, Any]:
     recipe: dict[str, Any] = {}
-    for each in arguments:
-        content = each.to_dict() if hasattr(each, "to_dict") else asdict(each)
-        for field in fields(each):
+    for group in arguments:
+        content = group.to_dict() if hasattr(group, "to_dict") else asdict(group)
+        for field in fields(group):
             default = field.default if field.default_factory is MISSING else field.default_factory()
             value = content.get(field.name)
             filled_in = field.name in FILLED_IN and not content[FILLED_IN[field.name]]
@@ -109,8 +118,14 @@ def _differing_keys(*arguments) -> dict[str, Any]:
     return json.loads(json.dumps(recipe, default=str))
 
 
-def write_description(folder: Path, model, corpus, datasets, args) -> None:
-    """run.json: command, versions, machine, seed, sizes, and what cleaning dropped."""
+def write_description(
+    folder: Path,
+    model: PreTrainedModel,
+    corpus: "Corpus",
+    datasets: dict[str, Dataset | IterableDataset],
+    args: "TranslationTrainingArguments",
+) -> None:
+    """Writes run.json: command, versions, machine, seed, sizes, and the number of pairs that cleaning dropped."""
     report = corpus.report
     write_json(
         folder / "run.json",
@@ -125,7 +140,7 @@ def write_description(folder: Path, model, corpus, datasets, args) -> None:
             "seed": args.seed,
             "parameters": model.num_parameters(),
             # A stream does not know its length.
-            "pairs": {split: len(each) for split, each in datasets.items() if hasattr(each, "__len__")},
-            "cleaning": {"loaded": report.loaded, **report.dropped, "kept": report.kept},
+            "pairs": {split: len(pairs) for split, pairs in datasets.items() if hasattr(pairs, "__len__")},
+            "cleaning": report and {"loaded": report.loaded, **report.dropped, "kept": report.kept},
         },
     )

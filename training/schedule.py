@@ -7,20 +7,20 @@ from torch.optim.lr_scheduler import LambdaLR
 
 
 def peak_rate(d_model: int, warmup_steps: int) -> float:
-    """The rate at the end of the warm-up, its highest."""
+    """Returns the highest rate, at the end of the warm-up."""
     _require_warmup(warmup_steps)
     return (d_model * warmup_steps) ** -0.5
 
 
 def share_of_peak(step: int, warmup_steps: int) -> float:
-    """The rate of one step, counted from 1, as a share of the peak: a straight rise, then the inverse square root."""
+    """Returns the rate of a step, counted from 1, as a share of the peak: linear rise, then inverse square root."""
     return min(step / warmup_steps, math.sqrt(warmup_steps / step))
 
 
 def inverse_sqrt_schedule(optimizer: Optimizer, warmup_steps: int) -> LambdaLR:
-    """The paper's curve up to the optimizer's own learning rate.
+    """Returns the paper's schedule with the optimizer's learning rate as its peak.
 
-    `get_scheduler("inverse_sqrt")` counts from 0, which makes the first update one of rate zero.
+    The library's `get_scheduler("inverse_sqrt")` counts from 0, so its first update has a rate of zero.
     """
     _require_warmup(warmup_steps)
     return LambdaLR(optimizer, lambda updates: share_of_peak(updates + 1, warmup_steps))

@@ -1,14 +1,14 @@
-"""`TranslationTrainer`: the library's `Seq2SeqTrainer` plus what translation the paper's way needs and it lacks."""
+"""`TranslationTrainer`: the library's `Seq2SeqTrainer` with token batches, the paper's schedule, and BLEU."""
 
 import copy
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate.utils import gather_object
 from datasets import Dataset, IterableDataset
 from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -22,15 +22,16 @@ from transformers import (
     ProgressCallback,
     Seq2SeqTrainer,
     TrainerCallback,
+    TrainerControl,
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import SchedulerType, rotate_checkpoints
+from transformers.trainer_utils import SchedulerType, TrainOutput, rotate_checkpoints
 from transformers.utils import logging
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.loss import LabelSmoothedCrossEntropy
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, with_bpe_dropout
+from vanilla_transformer import Translator
+from vanilla_transformer.atomic_writes import write_lines
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers, with_bpe_dropout
 from vanilla_transformer.training.averaging import COMPLETE, checkpoints
 from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
 from vanilla_transformer.training.callbacks import (
@@ -43,9 +44,15 @@ from vanilla_transformer.training.callbacks import (
 )
 from vanilla_transformer.training.collators import RetokenizingCollator, TokenColumns
 from vanilla_transformer.training.ema import ExponentialMovingAverage
-from vanilla_transformer.training.evaluation import batches_by_length, perplexity, sum_of_losses, translate_ids
+from vanilla_transformer.training.evaluation import (
+    batches_by_length,
+    perplexity,
+    score_texts,
+    sum_of_losses,
+    translate_texts,
+)
 from vanilla_transformer.training.malloc import keep_freed_memory
-from vanilla_transformer.training.metrics import bleu
+from vanilla_transformer.training.objectives import make_objective
 from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
@@ -55,20 +62,25 @@ logger = logging.get_logger(__name__)
 
 
 class TranslationTrainer(Seq2SeqTrainer):
-    """Trains translation models with token batches, the paper's schedule and loss, and BLEU on the way.
+    """Trains any encoder-decoder of transformers with token batches, the paper's schedule and a training objective.
 
-    The data sets have the columns `input_ids` and `labels`; `eval_dataset` also `source` and `target`, its text, where
-    BLEU is wanted, and `train_dataset` where BPE-dropout is.
+    The data sets have the columns `input_ids` and `labels`. `eval_dataset` needs the text columns `source` and
+    `target` for BLEU, `train_dataset` needs them for BPE-dropout.
 
     Args:
         model: The model.
-        args: The arguments.
+        args: The arguments; `args.objective` names what is minimised (see `objectives.py`).
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target tokenizer, for separate vocabularies.
         train_dataset: Tokenised pairs to train on.
         eval_dataset: Tokenised pairs to validate on.
-        tokenizer: The joint or source tokenizer.
-        target_tokenizer: The target's, for separate vocabularies.
-        callbacks: More callbacks.
+        callbacks: Additional callbacks.
     """
+
+    args: TranslationTrainingArguments
+    lr_scheduler: Any
+    control: TrainerControl
+    sampler: TokenBatchSampler | WindowedTokenBatches
 
     def __init__(
         self,
@@ -77,21 +89,18 @@ class TranslationTrainer(Seq2SeqTrainer):
         *,
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
-        train_dataset: Dataset | None = None,
+        train_dataset: Dataset | IterableDataset | None = None,
         eval_dataset: Dataset | None = None,
         callbacks: Sequence[TrainerCallback] = (),
     ):
         self.target_tokenizer = target_tokenizer or tokenizer
         _require_vocabulary(model, tokenizer, self.target_tokenizer)
-        if args.learning_rate is None:
-            args.learning_rate = args.papers_rate(model.config.d_model)
+        args.learning_rate = args.rate_for(model.config)
+        self.objective = make_objective(args, model.config, self.target_tokenizer.pad_token_id)
         self.stop_gently = StopGently()
         self.ema = ExponentialMovingAverage(args.ema_decay) if args.ema_decay else None
         # The library turns the cache off for training and would save that: a saved model must decode with it.
-        self._use_cache = model.config.use_cache
-        epsilon = getattr(model.config, "label_smoothing", 0.0)
-        self.criterion = LabelSmoothedCrossEntropy(epsilon, args.smoothing, tokenizer.pad_token_id)
-        takes_criterion = isinstance(model, VanillaTransformerForConditionalGeneration)
+        self._use_cache = getattr(model.config, "use_cache", True)
         super().__init__(
             model=model,
             args=args,
@@ -99,20 +108,24 @@ class TranslationTrainer(Seq2SeqTrainer):
             eval_dataset=eval_dataset,
             processing_class=tokenizer,
             data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            compute_loss_func=None if takes_criterion else self.criterion,
             callbacks=[SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir), *callbacks],
         )
+        # For the library, what is trained is the objective, and that divides by `num_items_in_batch` for every model.
+        self.model_accepts_loss_kwargs = True
         if args.device.type == "cpu":
             keep_freed_memory()
+        self._add_optional_callbacks()
+
+    def _add_optional_callbacks(self) -> None:
         if self.pop_callback(ProgressCallback) is not None:
             self.add_callback(TokensPerSecond())
         if self.ema is not None:
             if self.is_fsdp_enabled:
-                raise ValueError("ema_decay does not go with FSDP: set it to 0 and average_checkpoints in its place.")
+                raise ValueError("ema_decay does not work with FSDP: set it to 0 and use average_checkpoints instead.")
             self.add_callback(self.ema)
-        if args.early_stopping:
-            args.metric_for_best_model, args.greater_is_better = "bleu", True
-            self.add_callback(EarlyStoppingCallback(args.early_stopping))
+        if self.args.early_stopping:
+            self.args.metric_for_best_model, self.args.greater_is_better = "bleu", True
+            self.add_callback(EarlyStoppingCallback(self.args.early_stopping))
 
     # --- token batches ---
 
@@ -120,7 +133,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         dataset, args = self.train_dataset, self.args
         options = {
             "max_tokens": args.max_tokens,
-            # So that every process has a batch for every update, and every update its full number of them.
+            # Every process has a batch for every update, and every update has its full number of batches.
             "batches_multiple_of": args.world_size * args.gradient_accumulation_steps,
             "seed": args.data_seed if args.data_seed is not None else args.seed,
         }
@@ -139,12 +152,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         )
         return self.accelerator.prepare(loader)
 
-    def training_collator(self) -> Callable[[list[dict]], Any]:
-        """Pads; with BPE-dropout cuts the text anew, with noise spoils the decoder's prefix."""
+    def training_collator(self) -> Callable[[list[dict[str, Any]]], Any]:
+        """Returns the collator for training: padding, and BPE-dropout and prefix noise where they are set."""
         args, tokenizer = self.args, self.processing_class
         collator: Any = TokenColumns(self.data_collator)
         if args.bpe_dropout:
-            noisy = [with_bpe_dropout(each, args.bpe_dropout) for each in (tokenizer, self.target_tokenizer)]
+            noisy = [with_bpe_dropout(side, args.bpe_dropout) for side in (tokenizer, self.target_tokenizer)]
             collator = RetokenizingCollator(self.data_collator, *noisy)
         if args.prefix_replace or args.prefix_drop:
             start = self.model.config.decoder_start_token_id
@@ -154,17 +167,29 @@ class TranslationTrainer(Seq2SeqTrainer):
             collator = self.noisy_collator = NoisyPrefixCollator(collator, noise, seed=args.seed)
         return collator
 
-    # --- the paper's loss ---
+    # --- the objective ---
 
-    def compute_loss(self, model, inputs: dict[str, Any], *args, **kwargs):
-        if self.compute_loss_func is None:
-            # The model applies it without ever holding all its logits; others hand out theirs.
-            inputs = {**inputs, "criterion": self.criterion}
-        return super().compute_loss(model, inputs, *args, **kwargs)
+    def compute_loss(
+        self,
+        model: torch.nn.Module,
+        inputs: dict[str, Any],
+        return_outputs: bool = False,
+        num_items_in_batch: torch.Tensor | int | None = None,
+    ) -> torch.Tensor | tuple[torch.Tensor, Any]:
+        """Computes the objective. The library scales it for several processes and for gradient accumulation."""
+        if return_outputs:  # the library asks for outputs in prediction only; there, the loss is the model's own
+            return super().compute_loss(model, inputs, return_outputs=True)
+
+        def forward(num_items_in_batch: torch.Tensor | int | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
+            return {"loss": self.objective(model, inputs, num_items_in_batch)}
+
+        return super().compute_loss(forward, inputs, num_items_in_batch=num_items_in_batch)
 
     # --- the paper's schedule ---
 
-    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None):
+    def create_scheduler(
+        self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
+    ) -> torch.optim.lr_scheduler.LRScheduler:
         if self.lr_scheduler is None and self.args.lr_scheduler_type == SchedulerType.INVERSE_SQRT:
             warmup = self.args.get_warmup_steps(num_training_steps)
             self.lr_scheduler = inverse_sqrt_schedule(optimizer or self.optimizer, warmup)
@@ -173,13 +198,19 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     # --- evaluation ---
 
-    def evaluate(self, eval_dataset: Dataset | None = None, ignore_keys=None, metric_key_prefix: str = "eval", **_):
-        """Loss per token, perplexity and BLEU, each exact however the data are batched or dealt out."""
+    def evaluate(
+        self,
+        eval_dataset: Dataset | None = None,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "eval",
+        **kwargs: Any,
+    ) -> dict[str, float]:
+        """Measures loss per token, perplexity and BLEU. None depends on batches or on the number of processes."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
         start = time.perf_counter()
         model = self.whole_model()
         training = model.training
-        with_bleu = self.args.eval_bleu and "target" in dataset.column_names
+        with_bleu = self.args.eval_bleu and {"source", "target"} <= set(dataset.column_names)
         measured, _ = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
         measured.pop("signature", None)  # only numbers can be logged
         model.train(training)
@@ -191,76 +222,85 @@ class TranslationTrainer(Seq2SeqTrainer):
         return metrics
 
     def score(self, model: PreTrainedModel, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
-        """Loss, perplexity and sacreBLEU with its signature, decoded with the model's own settings; the translations
-        are written beside."""
+        """Measures loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
+
+        Args:
+            model: The model.
+            dataset: Tokenised pairs with their text.
+            hypotheses: The file for the translations, one on each line.
+        """
         measured, translations = self._measure(model, dataset, with_bleu=True)
         if self.args.should_save:
-            hypotheses.write_text("".join(f"{' '.join(line.split())}\n" for line in translations), encoding="utf-8")
+            write_lines(hypotheses, [" ".join(line.split()) for line in translations])
         return measured
 
     def whole_model(self) -> PreTrainedModel:
-        """The model as one process has it: the one in training or, where the processes share out its weights (FSDP), a
-        copy with all of them. All processes must ask for it; what each does with it then is its own affair."""
+        """Returns the model with all its weights in this process.
+
+        Collective: every process must call this. It is the model in training or, under FSDP, a copy of it.
+        """
         model = self.accelerator.unwrap_model(self.model)
         if not any(isinstance(parameter, DTensor) for parameter in model.parameters()):
             return model
         state = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
-        with torch.random.fork_rng():  # weights that are drawn only to be replaced must not disturb training
+        with torch.random.fork_rng():  # the random weights of the copy are replaced and must not change training
             whole = type(model)(model.config).to(self.args.device)
         whole.generation_config = copy.deepcopy(model.generation_config)
         whole.load_state_dict(state)
         return whole.train(model.training)
 
     def _measure(
-        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool, **generation
+        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool, **decoding: Any
     ) -> tuple[dict[str, Any], list[str]]:
+        """Returns the measured numbers and the translations. Collective."""
         model.eval()
-        loss, tokens = self.accelerator.reduce(self._sum_of_losses(model, dataset)).tolist()
-        measured: dict[str, Any] = {"loss": loss / tokens, "perplexity": perplexity(loss / tokens)}
-        translations = self.translate(model, dataset, **generation) if with_bleu else []
-        if with_bleu:
-            measured["bleu"], measured["signature"] = bleu(translations, dataset["target"])
-        return measured, translations
+        total, tokens = self.accelerator.reduce(self._sum_of_losses(model, dataset)).tolist()
+        loss = total / tokens
+        if not math.isfinite(loss):
+            raise not_a_number(self.state.global_step, self.args.output_dir)
+        measured: dict[str, Any] = {"loss": loss, "perplexity": perplexity(loss)}
+        if not with_bleu:
+            return measured, []
+        translations = self.translate(model, dataset["source"][:], **decoding)
+        figure = score_texts(translations, dataset["target"][:], names=("sacrebleu",))["sacrebleu"]
+        return {**measured, "bleu": figure["score"], "signature": figure["signature"]}, translations
 
     def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:
         tokens = dataset.select_columns(["input_ids", "labels"])
-        shares = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
-        batches = (self.data_collator([tokens[index] for index in share]) for share in shares)
+        share = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
+        batches = (self.data_collator([tokens[index] for index in indices]) for indices in share)
         return sum_of_losses(model, batches, self.args.device)
 
-    def translate(self, model: PreTrainedModel, dataset: Dataset, **generation) -> list[str]:
-        """Translations of a tokenised data set, in its order, the work shared by all processes."""
-        tokens = dataset.select_columns(["input_ids", "labels"])
-        share = batches_by_length(tokens, self.args.max_tokens, self.args.process_index, self.args.world_size)
-        found: list[tuple[int, list[int]]] = []
-        for indices in share:
-            sources = [tokens[index]["input_ids"] for index in indices]
-            found += zip(indices, translate_ids(model, self.processing_class, sources, **generation), strict=True)
-        ordered = [ids for _, ids in sorted(gather_object(found))]
-        return self.target_tokenizer.batch_decode(ordered, skip_special_tokens=True)
+    def translate(self, model: PreTrainedModel, sources: Sequence[str], **decoding: Any) -> list[str]:
+        """Translates texts with the model's search and decoding options. Collective: the processes share the work."""
+        translator = Translator(model, self.processing_class, self.target_tokenizer, max_tokens=self.args.max_tokens)
+        processes = {"rank": self.args.process_index, "world_size": self.args.world_size}
+        return translate_texts(translator, sources, **processes, **decoding)
 
     # --- checkpoints ---
 
     @property
     def stopped_by_hand(self) -> bool:
-        return self.stop_gently.asked
+        """Whether Ctrl-C ended the training."""
+        return self.stop_gently.requested
 
     def save_final(self, model: PreTrainedModel, folder: Path) -> None:
-        """The model with its tokenizers, as `from_pretrained` reads them; none of what only training needs."""
+        """Saves the model with its tokenizers for `from_pretrained`, without anything that only training needs."""
         model.config.use_cache = self._use_cache
         model.save_pretrained(folder)
-        self.processing_class.save_pretrained(folder)
-        if self.target_tokenizer is not self.processing_class:
-            self.target_tokenizer.save_pretrained(folder / TARGET)
+        save_tokenizers(folder, self.processing_class, self.target_tokenizer)
 
-    def _save_checkpoint(self, model, trial) -> None:
-        """Marks a checkpoint as whole once every process has written its part; only then may older ones go."""
+    def _save_checkpoint(self, model: torch.nn.Module, trial: Any) -> None:
+        """Saves a checkpoint and marks it as complete when every process has written its part.
+
+        Older checkpoints are deleted only after that.
+        """
         if not self._loss_is_finite():
             raise not_a_number(self.state.global_step, self.args.output_dir)
         folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.should_save:
-            (folder / COMPLETE).unlink(missing_ok=True)  # of an abandoned run through the same step
+            (folder / COMPLETE).unlink(missing_ok=True)  # from an abandoned run that reached the same step
         try:
             super()._save_checkpoint(model, trial)
             if self.ema is not None and self.args.should_save:
@@ -280,50 +320,68 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def _save(self, output_dir: str | None = None, state_dict: dict | None = None) -> None:
         config = self.model.config
-        in_training, config.use_cache = config.use_cache, self._use_cache
+        use_cache_in_training = getattr(config, "use_cache", True)
+        config.use_cache = self._use_cache
         try:
             super()._save(output_dir, state_dict)
-            if self.target_tokenizer is not self.processing_class and self.args.should_save:
-                self.target_tokenizer.save_pretrained(Path(output_dir or self.args.output_dir) / TARGET)
+            if self.args.should_save and self.target_tokenizer is not self.processing_class:
+                save_tokenizers(output_dir or self.args.output_dir, self.processing_class, self.target_tokenizer)
         finally:
-            config.use_cache = in_training
+            config.use_cache = use_cache_in_training
 
-    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs):
-        """Trains; `True` or `"last"` goes on from the newest whole checkpoint of the output folder."""
-        if resume_from_checkpoint in (True, "last", "true", "True"):
-            whole = checkpoints(self.args.output_dir)
-            if not whole:
-                raise ValueError(f"{self.args.output_dir} has no whole checkpoint to go on from: leave out resuming.")
-            resume_from_checkpoint = str(whole[-1])
-        if resume_from_checkpoint:
-            _require_same_architecture(self.model, Path(resume_from_checkpoint))
-            _require_last(Path(resume_from_checkpoint), self.args.output_dir)
-            if isinstance(self.train_dataset, IterableDataset):
-                logger.warning("A stream goes on exactly only within its first pass: later passes begin anew.")
-            if self.ema is not None:
-                self.ema.load(Path(resume_from_checkpoint), self.args.device)
-            state = TrainerState.load_from_json(str(Path(resume_from_checkpoint) / TRAINER_STATE_NAME))
-            if 0 < self.args.max_steps <= state.global_step:  # trained already: `Trainer` would make one update more
-                self._load_from_checkpoint(resume_from_checkpoint)
-                self.state = state
-                return None
-        return super().train(resume_from_checkpoint=resume_from_checkpoint, **kwargs)
+    def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput | None:
+        """Trains.
+
+        Args:
+            resume_from_checkpoint: A checkpoint to resume from; `True` or `"last"` for the newest complete one.
+            kwargs: Other arguments of the library's `train`.
+
+        Returns:
+            The library's result, or `None` if the checkpoint already has `max_steps` updates.
+        """
+        checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
+        if checkpoint in ("True", "true", "last"):
+            complete = checkpoints(self.args.output_dir)
+            if not complete:
+                raise ValueError(
+                    f"{self.args.output_dir} has no complete checkpoint to resume from: leave out "
+                    "resume_from_checkpoint."
+                )
+            checkpoint = str(complete[-1])
+        if checkpoint and self._is_finished(Path(checkpoint)):
+            return None
+        return super().train(resume_from_checkpoint=checkpoint, **kwargs)
+
+    def _is_finished(self, checkpoint: Path) -> bool:
+        """Checks a checkpoint and returns whether no update is left to do; then it loads its weights."""
+        _require_same_architecture(self.model, checkpoint)
+        _require_last(checkpoint, self.args.output_dir)
+        if isinstance(self.train_dataset, IterableDataset):
+            logger.warning("A stream resumes exactly only within its first pass: later passes start from the top.")
+        if self.ema is not None:
+            self.ema.load(checkpoint, self.args.device)
+        state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
+        if not 0 < self.args.max_steps <= state.global_step:
+            return False
+        # The library would make one more update.
+        self._load_from_checkpoint(str(checkpoint))
+        self.state = state
+        return True
 
 
 def _require_last(checkpoint: Path, folder: str | Path) -> None:
-    """What came after a checkpoint would be taken for this run's own: by the next `last`, and by the mean."""
-    whole = checkpoints(folder)
-    names = [path.name for path in whole]
+    """Refuses to resume before later checkpoints, which `last` and the average would mistake for this run's."""
+    names = [path.name for path in checkpoints(folder)]
     if checkpoint.resolve().parent == Path(folder).resolve() and checkpoint.name in names[:-1]:
         raise ValueError(
-            f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to go on from it, "
-            "or go on from the last."
+            f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to resume from it, "
+            "or resume from the last."
         )
 
 
 def _not_written(folder: Path, error: Exception) -> OSError:
-    whole = checkpoints(folder.parent)
-    last = f"The last good one is {whole[-1]}." if whole else "There was none before it."
+    complete = checkpoints(folder.parent)
+    last = f"The last good one is {complete[-1]}." if complete else "There was none before it."
     return OSError(f"The checkpoint {folder} could not be written ({error}). {last} Is the disk full?")
 
 
@@ -334,17 +392,17 @@ def _require_vocabulary(
     has_both = target_tokenizer is not tokenizer or getattr(tokenizer, "separate_vocabs", False)  # MarianMT's
     if getattr(config, "target_vocab_size", None) is not None and not has_both:
         raise ValueError(
-            f"The model has a target vocabulary of its own ({config.target_vocab_size:,} pieces), but there is one "
-            f"tokenizer only: give the target's, in the subfolder {TARGET!r} of the tokenizer."
+            f"The model has a separate target vocabulary of {config.target_vocab_size:,} tokens, but there is only "
+            f"one tokenizer: give the target tokenizer in the subfolder {TARGET!r} of the tokenizer."
         )
-    output_size = getattr(config, "output_vocab_size", config.vocab_size)
-    for name, size, each in [
+    target_size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+    for name, size, side in [
         ("vocab_size", config.vocab_size, tokenizer),
-        ("output_vocab_size", output_size, target_tokenizer),
+        ("target vocabulary", target_size, target_tokenizer),
     ]:
-        if len(each) > size:
+        if len(side) > size:
             raise ValueError(
-                f"The tokenizer has {len(each):,} pieces but the model's {name} is {size:,}: they do not belong "
+                f"The tokenizer has {len(side):,} tokens but the model's {name} is {size:,}: they do not belong "
                 "together. Use the model's own tokenizer, or resize_token_embeddings."
             )
 

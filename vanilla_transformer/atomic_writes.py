@@ -1,13 +1,14 @@
 """Files and folders that appear whole or not at all, and never replace older ones unless asked to."""
 
+import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 
 @contextmanager
@@ -78,6 +79,31 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]
             partial.unlink()
         raise
     os.replace(partial, path)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a UTF-8 text file atomically, in place of an older one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that nobody else can read
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Writes an indented JSON file atomically."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Writes one string per line atomically."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def one_line(text: str) -> str:

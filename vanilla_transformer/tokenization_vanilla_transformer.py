@@ -104,6 +104,22 @@ def load_tokenizers(
     )
 
 
+def save_tokenizers(
+    folder: str | Path, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
+    """Saves what `load_tokenizers` reads: the joint or source tokenizer, and a separate target tokenizer in the
+    subfolder `target`.
+
+    Args:
+        folder: The folder of the model or tokenizer.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target tokenizer, where it is another one.
+    """
+    tokenizer.save_pretrained(folder)
+    if target_tokenizer is not None and target_tokenizer is not tokenizer:
+        target_tokenizer.save_pretrained(Path(folder) / TARGET)
+
+
 def with_bpe_dropout(tokenizer: PreTrainedTokenizerFast, probability: float) -> PreTrainedTokenizerFast:
     """A copy that skips each merge with some probability, so that a word is cut differently each time (Provilkov et
     al. 2020). For training only: the copy is not meant to be saved, and no seed reaches the source from which
@@ -183,4 +199,4 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["train_tokenizer", "with_bpe_dropout"]
+__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_bpe_dropout"]

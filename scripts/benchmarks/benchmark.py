@@ -232,8 +232,8 @@ def report(
         tables: The tables; each is measured when it is asked for.
         draw: Draws them; by default bars.
     """
-    from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.training.run_directory import versions, write_json
+    from vanilla_transformer.atomic_writes import whole_folder, write_json
+    from vanilla_transformer.training.run_directory import versions
 
     place = nullcontext()
     if options.output_dir:

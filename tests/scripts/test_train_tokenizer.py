@@ -77,7 +77,7 @@ def test_a_mistake_ends_in_one_sentence(arguments, message):
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ("vocab_sice: 3\n", "has a key 'vocab_sice' that nothing reads. Did you mean 'vocab_size'?"),
+        ("vocab_sice: 3\n", "has an unknown key 'vocab_sice' (did you mean 'vocab_size'?)"),
         ("- a\n- b\n", "holds a list: it must be lines of the form"),
         ("a: [1\n", "is not valid YAML"),
     ],

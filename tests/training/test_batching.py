@@ -239,7 +239,7 @@ def test_pairs_over_the_limit_are_reported():
         (([1], [1]), {"max_target_tokens": -1}, "at most -1 target tokens"),
         (([1], [1]), {"max_pairs": 0}, "at most 0 pairs"),
         (([1], [1]), {"batches_multiple_of": 0}, "batches_multiple_of is 0"),
-        (([1, 1], [1, 1]), {"batches_multiple_of": 3}, "2 pairs cannot be dealt out as a multiple of 3"),
+        (([1, 1], [1, 1]), {"batches_multiple_of": 3}, "2 pairs cannot be divided into a multiple of 3"),
         (([1], [1]), {"over_limit": "drop"}, "'drop'; give 'skip' or 'error'"),
     ],
 )

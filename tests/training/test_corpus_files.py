@@ -135,12 +135,12 @@ def test_a_table_without_a_header_gets_its_columns_named(tmp_path):
         ({"x.jsonl": '["a", "b"]\n'}, r"x\.jsonl, line 1: \['a', 'b'\] is not an object"),
         ({"x.jsonl": '{"en": "a", "fr": "b"}\n'}, r"x\.jsonl, line 1 has no 'de' among its columns 'en', 'fr'"),
         ({"x.jsonl": '{"en": 3, "de": "b"}\n'}, r"x\.jsonl, line 1: 3 is not text"),
-        ({"x.parquet": b"not parquet"}, r"x\.parquet is not a whole Parquet file"),
+        ({"x.parquet": b"not parquet"}, r"x\.parquet is not a complete Parquet file"),
         (
             {"train.en.gz": gzip.compress(b"a\n" * 99)[:12] + b"\xff" * 20, "train.de": "a\n"},
-            r"train\.en\.gz is not a whole gzip",
+            r"train\.en\.gz is not a complete gzip",
         ),
-        ({"train.en.gz": b"\x1f\x8b\x08\x00broken", "train.de": "a\n"}, r"train\.en\.gz is not a whole gzip file"),
+        ({"train.en.gz": b"\x1f\x8b\x08\x00broken", "train.de": "a\n"}, r"train\.en\.gz is not a complete gzip file"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_line_and_remedy(tmp_path, files, message):

@@ -10,10 +10,9 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
-import evaluate
 import pytest
 
-from vanilla_transformer.training import bleu_metric, metrics
+from vanilla_transformer.training import metrics
 from vanilla_transformer.training.metrics import (
     bleu,
     bleu_by_length,
@@ -286,19 +285,6 @@ def test_one_changed_sentence_is_chance():
     found = paired_bootstrap(changed, HYPOTHESES, REFERENCES, measures(tokenized=True)["sacrebleu"])
     assert found.system != found.baseline
     assert found.p_value > 0.05
-
-
-# --- the evaluate library ---
-
-
-@pytest.mark.parametrize("load", [bleu_metric.BleuMetric, lambda: evaluate.load(bleu_metric.__file__)])
-def test_a_metric_of_the_evaluate_library_has_the_same_figures(load):
-    metric = load()
-    found = metric.compute(predictions=HYPOTHESES, references=REFERENCES, tokenized=True, lowercase=True)
-    expected = measure(HYPOTHESES, REFERENCES, tokenized=True, lowercase=True)
-    assert found == {name: figure._asdict() for name, figure in expected.items()}
-    metric.add(prediction="die Katze schläft hier", reference="die Katze schläft hier")
-    assert metric.compute()["sacrebleu"]["score"] == pytest.approx(100)
 
 
 # --- COMET ---

@@ -77,7 +77,7 @@ def test_same_generator_same_noise():
 
 @pytest.mark.parametrize("shares", [{"replace": -0.1}, {"drop": 1.1}, {"replace": 0.6, "drop": 0.6}])
 def test_impossible_shares_are_refused(shares):
-    with pytest.raises(ValueError, match="give two numbers from 0 to 1"):
+    with pytest.raises(ValueError, match=r"must be numbers from 0 to 1 whose sum is at most 1"):
         noise(**shares)
 
 

@@ -113,7 +113,7 @@ def test_two_processes_equal_one_on_the_same_global_batches(recipe, tmp_path, mo
 
 
 @pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
-def test_a_killed_run_goes_on_as_if_nothing_had_been(recipe, tmp_path, processes):
+def test_a_killed_run_resumes_with_the_same_losses_and_weights(recipe, tmp_path, processes):
     keys = {"max_steps": 60, "save_strategy": "steps", "save_steps": 7, "seed": 5}
     keys["model_config"] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "dropout": 0.1}
     run(TRAIN, recipe("whole", **keys), processes=processes)
@@ -138,7 +138,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(recipe, tmp_path, processes
         assert_close(tensor, weights(tmp_path / "whole")[name], rtol=0, atol=0)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(recipe, tmp_path):
+def test_ctrl_c_saves_and_says_how_to_resume(recipe, tmp_path):
     path = recipe("stopped", max_steps=100_000)
     process = subprocess.Popen(
         command(TRAIN, path), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment()
@@ -147,7 +147,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(recipe, tmp_path):
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
     assert process.returncode == 0
-    assert "To go on: add --resume_from_checkpoint last" in output
+    assert "To resume: add --resume_from_checkpoint last" in output
     assert list((tmp_path / "stopped").glob("checkpoint-*/complete"))
 
 

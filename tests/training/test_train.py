@@ -1,0 +1,237 @@
+"""`vanilla-train`: complete runs, resumed runs, and runs that are refused."""
+
+import json
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+
+from tests.training.runs import final_weights, losses, write_reversals
+from vanilla_transformer import beam_search
+from vanilla_transformer.training import train as train_script
+
+
+def test_a_run_leaves_everything_behind(recipe, tmp_path, capsys):
+    train_script.main(recipe())
+    run = tmp_path / "run"
+    names = {path.name for path in run.iterdir()}
+    assert {
+        "recipe.yaml",
+        "run.json",
+        "metrics.jsonl",
+        "learning_curve.png",
+        "results.json",
+        "tokenizer",
+        "model",
+    } <= names
+    assert "validation.hypotheses.txt" in names
+    assert [line for line in (run / "metrics.jsonl").read_text().splitlines() if "eval_bleu" in line]
+    assert len(losses(run)) == 12
+    description = json.loads((run / "run.json").read_text())
+    assert description["pairs"] == {"train": 400, "validation": 20}
+    assert description["seed"] == 42
+    assert "sacrebleu" in description["versions"]
+    results = json.loads((run / "results.json").read_text())
+    assert results["averaged"] == ["checkpoint-4", "checkpoint-8", "checkpoint-12"]
+    assert results["validation"]["signature"].startswith("nrefs:1")
+    model, tokenizer = (
+        AutoModelForSeq2SeqLM.from_pretrained(run / "model"),
+        AutoTokenizer.from_pretrained(run / "model"),
+    )
+    assert model.config.use_cache, "training turns the cache off; a saved model must have it on"
+    output = model.generate(**tokenizer("a b c", return_tensors="pt"), max_new_tokens=5)
+    assert isinstance(tokenizer.decode(output[0], skip_special_tokens=True), str)
+    assert "model in" in capsys.readouterr().out
+
+
+def test_a_run_repeats_itself_from_the_recipe_it_wrote(recipe, tmp_path):
+    train_script.main(recipe())
+    train_script.main([str(tmp_path / "run" / "recipe.yaml"), "--output_dir", str(tmp_path / "again")])
+    assert losses(tmp_path / "again") == losses(tmp_path / "run")
+
+
+def test_accumulating_four_batches_is_one_batch_of_all_four(recipe, tmp_path):
+    """The same pairs in each update, so the same losses and weights."""
+    keys = {"save_strategy": "no", "eval_strategy": "no", "average_checkpoints": 0, "max_steps": 3}
+    train_script.main(recipe(max_tokens=100_000, output_dir=str(tmp_path / "whole"), **keys))
+    train_script.main(
+        recipe(max_tokens=900, gradient_accumulation_steps=4, output_dir=str(tmp_path / "pieces"), **keys)
+    )
+    assert len(losses(tmp_path / "whole")) == len(losses(tmp_path / "pieces")) == 3
+    assert losses(tmp_path / "pieces") == pytest.approx(losses(tmp_path / "whole"), rel=1e-4)
+    for name, tensor in final_weights(tmp_path / "pieces").items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=1e-3, atol=1e-4)
+
+
+def test_a_run_resumes_mid_epoch_where_it_stopped(recipe, tmp_path):
+    """With dropout, so that the random state matters; the newest checkpoint is incomplete."""
+    keys = {"model_config": {"dropout": 0.1}, "save_total_limit": 3, "seed": 3}
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    parts = tmp_path / "parts"
+    (parts / "checkpoint-12" / "complete").unlink()
+    (parts / "checkpoint-12" / "optimizer.pt").write_bytes(b"half")
+    train_script.main([*recipe(output_dir=str(parts), **keys), "--resume_from_checkpoint", "last"])
+    assert losses(parts) == losses(tmp_path / "whole")
+    for name, tensor in final_weights(parts).items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=0, atol=0)
+
+
+def test_resuming_a_finished_run_makes_no_further_update(recipe, tmp_path):
+    train_script.main(recipe())
+    run = tmp_path / "run"
+    before, weights = losses(run), final_weights(run)
+    (run / "results.json").unlink()
+    with (run / "metrics.jsonl").open("a") as file:
+        file.write('{"step": 12, "lo')  # half a line, as a power cut leaves it
+    train_script.main([*recipe(), "--resume_from_checkpoint", "last"])
+    assert (run / "results.json").is_file()
+    assert not (run / "checkpoint-13").exists()
+    for name, tensor in final_weights(run).items():
+        assert_close(tensor, weights[name], rtol=0, atol=0)
+    assert before
+
+
+def test_resuming_before_later_checkpoints_is_refused(recipe, tmp_path):
+    train_script.main(recipe())
+    middle = str(tmp_path / "run" / "checkpoint-4")
+    with pytest.raises(SystemExit, match=r"has checkpoints after checkpoint-4, up to checkpoint-12: move them away"):
+        train_script.main([*recipe(), "--resume_from_checkpoint", middle])
+
+
+def test_every_mistake_ends_in_a_sentence(recipe, tmp_path):
+    with pytest.raises(SystemExit, match=r"unknown key 'max_token' \(did you mean 'max_tokens'\?\): see --help"):
+        train_script.main(recipe(max_token=3))
+    with pytest.raises(SystemExit, match=r"no run in .* to resume"):
+        train_script.main([*recipe(), "--resume_from_checkpoint", "last"])
+    with pytest.raises(SystemExit, match=r"no preset 'tinny'"):
+        train_script.main(recipe(preset="tinny"))
+    train_script.main(recipe(max_steps=4, output_dir=str(tmp_path / "done")))
+    with pytest.raises(SystemExit, match=r"already holds a run.*--resume_from_checkpoint last"):
+        train_script.main(recipe(output_dir=str(tmp_path / "done")))
+    with pytest.raises(SystemExit, match=r"checkpoint-4 was trained with encoder_layers=1, but this run has 2"):
+        train_script.main(
+            [
+                *recipe(output_dir=str(tmp_path / "done"), model_config={"encoder_layers": 2}),
+                "--resume_from_checkpoint",
+                "last",
+            ]
+        )
+    with pytest.raises(SystemExit, match=r"tokenizer has \d+ tokens but the model's vocab_size is 262"):
+        train_script.main(recipe(model_config={"vocab_size": 262}, output_dir=str(tmp_path / "mismatch")))
+
+
+def test_a_refused_run_leaves_no_vocabulary_for_the_next(recipe, tmp_path):
+    with pytest.raises(SystemExit, match="no preset 'tinny'"):
+        train_script.main(recipe(preset="tinny", vocab_size=268, max_steps=2))
+    train_script.main(recipe(vocab_size=264, max_steps=2))
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "run" / "model")) == 264
+
+
+def test_a_moving_average_becomes_the_final_model_and_survives_a_resume(recipe, tmp_path):
+    keys = {"ema_decay": 0.5, "eval_strategy": "no", "max_steps": 8}
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    states = [AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "whole" / name) for name in ("checkpoint-8", "model")]
+    last, final = (model.state_dict()["lm_head.weight"] for model in states)
+    assert not torch.equal(last, final)
+    assert json.loads((tmp_path / "whole" / "results.json").read_text())["ema_decay"] == 0.5
+
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    (tmp_path / "parts" / "checkpoint-8" / "complete").unlink()
+    train_script.main([*recipe(output_dir=str(tmp_path / "parts"), **keys), "--resume_from_checkpoint", "last"])
+    for name, tensor in final_weights(tmp_path / "parts").items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=0, atol=0)
+
+
+def test_noise_and_bpe_dropout_reach_training(recipe, tmp_path):
+    keys = {"eval_strategy": "no", "max_steps": 3, "save_strategy": "no", "average_checkpoints": 0}
+    train_script.main(recipe(output_dir=str(tmp_path / "plain"), **keys))
+    for name, noise in [("noise", {"prefix_replace": 0.3, "prefix_drop": 0.2}), ("dropout", {"bpe_dropout": 0.5})]:
+        train_script.main(recipe(output_dir=str(tmp_path / name), **keys, **noise))
+        assert losses(tmp_path / name) != losses(tmp_path / "plain"), name
+    train_script.main(recipe(output_dir=str(tmp_path / "noise2"), **keys, prefix_replace=0.3, prefix_drop=0.2))
+    assert losses(tmp_path / "noise2") == losses(tmp_path / "noise")
+
+
+def test_one_file_needs_no_brackets(recipe, tmp_path):
+    train_script.main(recipe(train_files=write_reversals(tmp_path), max_steps=2))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["pairs"]["train"] == 400
+
+
+def test_separate_vocabularies_train_and_load(recipe, tmp_path):
+    train_script.main(recipe(separate=True, max_steps=4, vocab_size=280))
+    folder = tmp_path / "run" / "model"
+    model, target = (
+        AutoModelForSeq2SeqLM.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder, subfolder="target"),
+    )
+    assert model.config.target_vocab_size == len(target)
+
+
+def test_a_streamed_corpus_trains_resumes_and_is_evaluated(recipe, tmp_path):
+    keys = {"streaming": True, "max_steps": 8, "save_steps": 4}
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    assert json.loads((tmp_path / "whole" / "results.json").read_text())["validation"]["bleu"] >= 0
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    (tmp_path / "parts" / "checkpoint-8" / "complete").unlink()
+    train_script.main([*recipe(output_dir=str(tmp_path / "parts"), **keys), "--resume_from_checkpoint", "last"])
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+
+
+def test_early_stopping_stops_and_asks_for_evaluations(recipe, tmp_path):
+    with pytest.raises(SystemExit, match="early_stopping needs evaluations"):
+        train_script.main(recipe(early_stopping=2, eval_strategy="no"))
+    train_script.main(recipe(early_stopping=1, rate_factor=1e-9, eval_steps=2, save_steps=2, max_steps=50))
+    assert len(losses(tmp_path / "run")) < 20
+
+
+def test_early_stopping_keeps_its_count_after_a_resume(recipe, tmp_path, monkeypatch):
+    """BLEU never improves: three such evaluations end the run, also with a resume in between."""
+    figures = {"sacrebleu": {"score": 1.0, "signature": "signature"}}
+    monkeypatch.setattr("vanilla_transformer.training.trainer.score_texts", lambda *_, **options: figures)
+    keys = {"early_stopping": 3, "eval_steps": 2, "save_steps": 2, "max_steps": 40}
+    # The first evaluation is the best so far, and two are not better.
+    train_script.main(recipe(**{**keys, "max_steps": 6}))
+    train_script.main([*recipe(**keys), "--resume_from_checkpoint", "last"])
+    steps = [json.loads(line)["step"] for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(steps) == 8
+
+
+def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeypatch):
+    searches = []
+    real = beam_search.search
+
+    def watched(model, input_ids, generation_config, **options):
+        searches.append((generation_config.num_beams, generation_config.length_penalty))
+        return real(model, input_ids, generation_config=generation_config, **options)
+
+    monkeypatch.setattr(beam_search, "search", watched)
+    train_script.main(recipe(max_steps=2, eval_strategy="no", length_penalty=1.2))
+    assert set(searches) == {(4, 1.2)}
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config
+    assert (settings.num_beams, settings.length_penalty) == (4, 1.2)
+    searches.clear()
+    start = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--output_dir", str(tmp_path / "tuned")]
+    keys = {"num_beams": 3, "eval_beams": 2, "eval_steps": 2}
+    train_script.main([*recipe(max_steps=2, **keys), *start])
+    assert set(searches) == {(2, 1.2), (3, 1.2)}  # eval_beams is for measuring on the way
+    results = json.loads((tmp_path / "tuned" / "results.json").read_text())
+    assert results["decoding"] == {"num_beams": 3, "length_penalty": 1.2}
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "tuned" / "model").generation_config
+    assert (settings.num_beams, settings.length_penalty) == (3, 1.2)
+
+
+def test_a_greedy_model_is_saved_and_scored(recipe, tmp_path):
+    train_script.main(recipe(max_steps=2, eval_strategy="no", num_beams=1, length_penalty=0.6))
+    settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config
+    assert (settings.num_beams, settings.length_penalty) == (1, None)
+
+
+def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):
+    keys = {"learning_rate": 1e-3, "lr_scheduler_type": "linear", "max_steps": 4, "eval_strategy": "no"}
+    train_script.main(recipe(**keys))
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert max(line["learning_rate"] for line in lines if "learning_rate" in line) <= 1e-3
+    train_script.main([str(tmp_path / "run" / "recipe.yaml"), "--output_dir", str(tmp_path / "again")])
+    assert losses(tmp_path / "again") == losses(tmp_path / "run")

@@ -1,13 +1,14 @@
 """Files and folders that appear whole or not at all, and never replace older ones unless asked to."""
 
+import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 
 @contextmanager
@@ -78,6 +79,29 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]
             partial.unlink()
         raise
     os.replace(partial, path)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file atomically: under a temporary name first, then renamed."""
+    path = Path(path)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
+            file.write(text)
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
+        os.replace(temporary, path)
+    finally:
+        Path(temporary).unlink(missing_ok=True)
+
+
+def write_json(path: str | Path, content: Any) -> None:
+    """Writes a JSON file atomically."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+
+
+def write_lines(path: str | Path, lines: Iterable[str]) -> None:
+    """Writes a text file atomically, one line for each string."""
+    write_text(path, "".join(f"{line}\n" for line in lines))
 
 
 def one_line(text: str) -> str:

@@ -16,6 +16,7 @@ from vanilla_transformer.positions import POSITIONS
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import plots
+from vanilla_transformer.training.attention_page import AttentionMaps
 
 
 SOURCE, TARGET = "The cat sleeps.", "Ein Hund läuft im Garten."
@@ -237,15 +238,18 @@ def test_learning_rates_are_the_papers(tmp_path, figures):
     [
         ([], "Nothing to draw: give --model and --text, or --positions, or --learning_rate."),
         (["--model", "m"], "Nothing to draw"),
-        (["--model", "m", "--learning_rate"], "--model m: nothing of it is drawn without --text or --positions."),
-        (["--text", "a"], "--text 'a': give with --model who is to read it."),
+        (["--model", "m", "--learning_rate"], "--model m has no effect without --text or --positions: add one"),
+        (["--text", "a"], "--text 'a': give the model that reads it with --model."),
         (["--model", "m", "--text", " "], "--text ' ' is empty: give a sentence."),
         (["--model", "m", "--text", "a", "--translation", ""], "--translation '' is empty"),
-        (["--learning_rate", "--translation", "b"], "--translation 'b': give with --text"),
+        (["--learning_rate", "--translation", "b"], "--translation 'b': give its source with --text"),
         (["--positions", "--model", "m", "--preset", "base"], "Both --model m and --preset base are given"),
         (["--positions", "--length", "0"], "--length 0 must be at least 1."),
         (["--positions", "--preset", "bse"], "There is no preset 'bse'"),
-        (["--positions", "--preset", "E-learned"], "--preset E-learned learns its positions: give a trained one"),
+        (
+            ["--positions", "--preset", "E-learned"],
+            "--preset E-learned has learned positions, which need training",
+        ),
         (["--learning_rate", "--steps", "-1"], "--steps -1 must be at least 1."),
         (
             ["--learning_rate", "--curves", "512"],
@@ -286,8 +290,8 @@ def test_what_the_model_can_not_do_is_said(save, tmp_path, make, arguments, mess
 
 
 def test_attention_that_is_no_full_matrix_is_refused():
-    with pytest.raises(ValueError, match=r"shape \[1, 1, 2, 3\] where 2 tokens look at 2"):
-        plots.AttentionMaps("encoder self-attention", torch.ones(1, 1, 2, 3), ["a", "b"], ["a", "b"], "", "")
+    with pytest.raises(ValueError, match=r"shape \[1, 1, 2, 3\], but 2 tokens attend to 2"):
+        AttentionMaps("encoder self-attention", torch.ones(1, 1, 2, 3), ["a", "b"], ["a", "b"], "", "")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):
@@ -305,6 +309,6 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
 def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"matplotlib, which is missing: pip install vanilla-transformer\[plots\]"):
+    with pytest.raises(SystemExit, match=r"matplotlib is missing, .*: pip install vanilla-transformer\[plots\]"):
         draw(tmp_path / "out", "--learning_rate")
     assert not list(tmp_path.iterdir())

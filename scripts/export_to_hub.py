@@ -103,7 +103,7 @@ def export_run(run: Path, output_dir: Path, options: ExportArguments) -> Path:
 
 
 def card_options(name: str, translator: Translator, options: ExportArguments) -> CardOptions:
-    (translation,) = translator([options.example])
+    translation = next(translator.translate([options.example]))[0].text
     return CardOptions(
         repo_id=name,
         license=options.license,

@@ -152,7 +152,8 @@ class TorchTransformer(nn.Module):
 def _model_inputs(batch: Batch, config: VanillaTransformerConfig) -> Batch:
     """The inputs of models that do not shift the labels themselves."""
     start, padding = config.decoder_start_token_id, config.pad_token_id
-    assert start is not None and padding is not None
+    assert start is not None
+    assert padding is not None
     shifted = shift_right(batch["labels"], start, padding)
     return {
         "input_ids": batch["input_ids"],

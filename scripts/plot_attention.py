@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from vanilla_transformer import Hypothesis, Translator, VanillaTransformerConfig
 from vanilla_transformer.atomic_writes import whole_folder, write_text
-from vanilla_transformer.positions import POSITIONS, SinusoidalPositions
+from vanilla_transformer.positions import POSITIONS, AddedPositions
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 from vanilla_transformer.training.attention_page import AttentionMaps, render_page
 from vanilla_transformer.training.plots import (
@@ -167,25 +167,33 @@ def _require_few(what: str, tokens: int) -> None:
 
 def model_positions(model: PreTrainedModel, length: int) -> torch.Tensor:
     """The first encodings [positions, dimensions] of a model's encoder, computed or learned."""
-    positions = getattr(model.get_encoder(), "embed_positions", None)
-    if isinstance(positions, SinusoidalPositions):
-        return positions(length, 0, model.device).cpu()
-    if not isinstance(positions, nn.Embedding):
-        raise ValueError(f"{type(model).__name__} has no positional encodings to draw: leave out --positions.")
-    table = positions.weight.detach().float().cpu()[getattr(positions, "offset", 0) :]  # BART starts at its third row
-    if length > len(table):
-        raise ValueError(f"--length {length}: the model has {len(table)} positions, give at most that.")
-    return table[:length]
+    encoding = getattr(model.get_encoder(), "embed_positions", None)
+    if isinstance(encoding, AddedPositions):
+        _require_positions(length, encoding.max_length)
+        vectors = encoding(torch.arange(length, device=model.device))
+    elif isinstance(encoding, nn.Embedding):  # another model of the library
+        table = encoding.weight[getattr(encoding, "offset", 0) :]  # BART starts at its third row
+        _require_positions(length, len(table))
+        vectors = table[:length]
+    else:
+        raise ValueError(f"{type(model).__name__} adds no positional encodings to embeddings: leave out --positions.")
+    return vectors.detach().cpu().to(torch.promote_types(vectors.dtype, torch.float32))
 
 
 def preset_positions(options: PlotArguments) -> torch.Tensor:
     """The encodings of a model of the paper, if they are computed and not learned."""
     config = VanillaTransformerConfig.from_preset(options.preset or "base")
-    if config.position_encoding == "learned":
+    encoding = POSITIONS[config.position_encoding](config)
+    if not isinstance(encoding, AddedPositions) or list(encoding.parameters()):
         raise ValueError(
             f"--preset {options.preset} has learned positions, which need training: give a trained model with --model."
         )
-    return POSITIONS[config.position_encoding](config)(options.length, 0, torch.device("cpu"))
+    return encoding(torch.arange(options.length))
+
+
+def _require_positions(length: int, limit: int | None) -> None:
+    if limit is not None and length > limit:
+        raise ValueError(f"--length {length}: the model has {limit} positions, give at most that.")
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def _source_keys(model: nn.Module, states: torch.Tensor) -> tuple[torch.Tensor, 
     """Keys and values of the source in each layer of the decoder. They are the same at every step."""
     cache = DynamicCache()
     for index, layer in enumerate(model.model.decoder.layers):
-        cache.update(*layer.encoder_attn._keys_and_values(states, states, None), index)
+        cache.update(*layer.encoder_attn._keys_and_values(states, states, None, None), index)
     return tuple(_tensors(cache))
 
 

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.positions import POSITIONS
+from vanilla_transformer.positions import POSITIONS, AddedPositions
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import plots
@@ -193,14 +193,21 @@ def test_the_pictures_show_every_head_with_its_tokens(save, tmp_path, figures):
 # --- positions and learning rate ---
 
 
-@pytest.mark.parametrize("encoding", POSITIONS)
+ADDED = [name for name, encoding in POSITIONS.items() if issubclass(encoding, AddedPositions)]
+
+
+@pytest.mark.parametrize("encoding", ADDED)
 def test_positions_of_a_model(save, tmp_path, figures, encoding):
     model = vanilla(position_encoding=encoding, max_position_embeddings=40)
     draw(tmp_path / "out", "--model", save(model), "--positions", "--length", "30")
-    assert_close(
-        drawn(figures["positions.png"].axes[0]),
-        model.model.encoder.embed_positions(30, 0, torch.device("cpu")).detach(),
-    )
+    expected = model.model.encoder.embed_positions(torch.arange(30)).detach()
+    assert_close(drawn(figures["positions.png"].axes[0]).double(), expected.double())
+
+
+@pytest.mark.parametrize("encoding", sorted(POSITIONS.keys() - set(ADDED)))
+def test_positions_that_are_not_added_to_embeddings_are_not_drawn(save, tmp_path, encoding):
+    with pytest.raises(SystemExit, match="adds no positional encodings to embeddings: leave out --positions"):
+        draw(tmp_path / "out", "--model", save(vanilla(position_encoding=encoding)), "--positions")
 
 
 def test_positions_of_another_model_of_the_library(save, tmp_path, figures):
@@ -280,7 +287,12 @@ def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, message):
             r"Translation 1 has \d+ tokens; the model writes 40",
         ),
         (marian, ["--positions", "--length", "41"], "--length 41: the model has 40 positions"),
-        (t5, ["--positions"], "T5ForConditionalGeneration has no positional encodings to draw"),
+        (
+            lambda: vanilla(position_encoding="learned", max_position_embeddings=40),
+            ["--positions", "--length", "41"],
+            "--length 41: the model has 40 positions",
+        ),
+        (t5, ["--positions"], "T5ForConditionalGeneration adds no positional encodings to embeddings"),
     ],
 )
 def test_what_the_model_can_not_do_is_said(save, tmp_path, make, arguments, message):

@@ -179,10 +179,8 @@ def require_ctranslate2():
 
 
 def _fill_stack(spec: "LayerSpec", stack: VanillaTransformerStack, max_positions: int) -> None:
-    if stack.config.position_encoding == "learned":
-        max_positions = stack.config.max_position_embeddings
-    device = stack.embed_tokens.weight.device
-    spec.position_encodings.encodings = _copy(stack.embed_positions(max_positions, 0, device))
+    positions = torch.arange(stack.embed_positions.max_length or max_positions, device=stack.device)
+    spec.position_encodings.encodings = _copy(stack.embed_positions(positions))
     spec.scale_embeddings = stack.embed_tokens.scale
     for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
         _fill_attention(layer_spec.self_attention, layer.self_attn, layer.self_attn_residual.norm)

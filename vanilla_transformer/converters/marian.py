@@ -196,7 +196,7 @@ def _renamed(name: str, names: dict[str, str]) -> str:
 
 def _require_sinusoids(name: str, table: torch.Tensor, config: VanillaTransformerConfig) -> None:
     """A checkpoint may bring a table of its own. This model computes its sinusoids."""
-    computed = SinusoidalHalvesPositions(config)(len(table), 0, table.device).to(table.dtype)
+    computed = SinusoidalHalvesPositions(config)(torch.arange(len(table), device=table.device)).to(table.dtype)
     if not torch.allclose(table, computed, rtol=0.0, atol=4 * torch.finfo(table.dtype).eps):
         raise ValueError(f"{name} holds other positions than sinusoids: only checkpoints with those can be converted.")
 

@@ -16,7 +16,6 @@ from vanilla_transformer.positions import POSITIONS, AddedPositions
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import plots
-from vanilla_transformer.training.attention_page import AttentionMaps
 
 
 SOURCE, TARGET = "The cat sleeps.", "Ein Hund läuft im Garten."
@@ -299,11 +298,6 @@ def test_what_the_model_can_not_do_is_said(save, tmp_path, make, arguments, mess
     with pytest.raises(SystemExit, match=message):
         draw(tmp_path / "out", "--model", save(make()), *arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_attention_that_is_no_full_matrix_is_refused():
-    with pytest.raises(ValueError, match=r"shape \[1, 1, 2, 3\], but 2 tokens attend to 2"):
-        AttentionMaps("encoder self-attention", torch.ones(1, 1, 2, 3), ["a", "b"], ["a", "b"], "", "")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):

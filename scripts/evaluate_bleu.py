@@ -67,7 +67,7 @@ class EvaluationArguments:
     model: str | None = key(None, "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
     hypotheses: str | None = key(None, "File with translations to score, one a line, instead of --model.")
     baseline_model: str | None = key(
-        None, "A model to compare with, decoded with the same options; default settings are its own."
+        None, "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
     )
     baseline_hypotheses: str | None = key(None, "File with translations to compare with, instead of --baseline_model.")
     bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")

@@ -32,7 +32,7 @@ class ExportArguments:
     output_dir: str = key("ctranslate2", "Folder for the converted model.")
     overwrite: bool = key(False, "Replace the output folder if it exists.")
     quantization: Quantization = key(
-        "float32", "Type of the weights. int8_float16 and its like: 8-bit matrices, the second type for the rest."
+        "float32", "Type of the weights. In int8_float16, matrices are in 8 bits and all other weights in float16."
     )
     max_positions: int | None = key(
         None, "Longest source or translation with sinusoidal positions; default: the model's max_position_embeddings."

@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo translate test test-slow lint format clean
+.PHONY: help install demo translate test test-slow lint types format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -41,13 +41,22 @@ test: $(INSTALLED) lint  ## Run the tests (set-up included)
 test-slow: $(INSTALLED)  ## Run the tests that take more than a minute each
 	$(TEST_ENV) $(BIN)/python -m pytest -m slow $(ARGS)
 
-lint: $(INSTALLED)  ## Check the style
+lint: $(INSTALLED) types  ## Check the style and the types
 	$(BIN)/ruff check --quiet .
 	$(BIN)/ruff format --quiet --diff .
+
+# training/ and scripts/ are packages inside vanilla_transformer once installed. mypy reads files where they are, so it
+# gets a folder of links with that layout.
+PACKAGE_LINKS := .mypy_cache/packages/vanilla_transformer
+
+types: $(INSTALLED)  ## Check the types
+	@rm -rf $(PACKAGE_LINKS) && mkdir -p $(PACKAGE_LINKS)
+	@cd $(PACKAGE_LINKS) && ln -s ../../../vanilla_transformer/* ../../../training ../../../scripts .
+	$(BIN)/python -m mypy
 
 format: $(INSTALLED)  ## Apply the style
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
 
 clean:  ## Remove the virtual environment and everything built
-	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -1,1 +1,1 @@
-"""The verbs: each module has a `main()` and a `--help` worth reading."""
+"""Commands: each module has a `main()` and explains itself with `--help`."""

@@ -48,7 +48,8 @@ class VariantArguments:
     """What is compared."""
 
     variants: dict | str | None = key(
-        None, 'The variants: a name and config fields for each, for example {"rotary": {"position_encoding": "rotary"}}.'
+        None,
+        'The variants: a name and config fields for each, for example {"rotary": {"position_encoding": "rotary"}}.',
     )
     only: list[str] = key([], "Names of the variants to train; by default all.")
 

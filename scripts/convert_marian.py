@@ -1,23 +1,28 @@
-"""Make a model of this package of a MarianMT checkpoint, or the reverse.
+"""Convert a MarianMT checkpoint to a model of this package, or the reverse.
 
-Any OPUS-MT model of the Hub, or a folder with one; it can be fine-tuned like a model trained here:
+Any OPUS-MT model of the Hub or a local folder. The result can be fine-tuned like a model trained here:
 
     vanilla-convert-marian --model Helsinki-NLP/opus-mt-en-de --output_dir models/en-de
     vanilla-train recipe.yaml --model_name_or_path models/en-de
 
-And back, for whatever reads MarianMT:
+And back, for programs that read MarianMT:
 
     vanilla-convert-marian --model models/en-de --to marian --output_dir models/en-de-marian
 
-Weights keep their type unless --dtype asks for another. Tokenizer files are copied as they are, and the settings for
-generation are carried over. The last line says how far apart the logits of the two are.
+Weights keep their type unless --dtype names another. Tokenizer files are copied unchanged, and the generation settings
+are kept. The last line of the output gives the largest difference between the logits of the two models.
 """
 
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import torch
+from transformers.utils import cached_file
+
+from vanilla_transformer.atomic_writes import whole_folder
+from vanilla_transformer.converters.marian import from_marian, largest_difference, load, to_marian
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
@@ -30,13 +35,13 @@ TOKENIZER_FILES = (
 
 @dataclass
 class ConvertArguments:
-    """What to convert, into what, and where to put it."""
+    """Which model to convert, in which direction, and where to write the result."""
 
-    model: str = key("Helsinki-NLP/opus-mt-en-de", "Folder or name on the Hub of the model.")
-    to: Literal["vanilla", "marian"] = key("vanilla", "What to make of it: this package's model, or MarianMT.")
-    output_dir: str = key("converted", "Folder for the result, as `from_pretrained` reads it.")
-    overwrite: bool = key(False, "Replace what is already there.")
-    dtype: Literal["same", "float32", "float16", "bfloat16"] = key("same", "Type of the weights.")
+    model: str = key("Helsinki-NLP/opus-mt-en-de", "Folder of the model, or its name on the Hub.")
+    to: Literal["vanilla", "marian"] = key("vanilla", "Convert to this package's model, or to MarianMT.")
+    output_dir: str = key("converted", "Folder for the converted model, as `from_pretrained` reads it.")
+    overwrite: bool = key(False, "Replace the output folder if it exists.")
+    dtype: Literal["same", "float32", "float16", "bfloat16"] = key("same", "Type of the converted weights.")
     revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
 
 
@@ -48,12 +53,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def convert(options: ConvertArguments) -> float:
-    """Writes the converted model with its tokenizer; returns the largest difference between the logits of the two."""
-    import torch
-
-    from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.converters.marian import from_marian, largest_difference, load, to_marian
-
+    """Writes the converted model and its tokenizer; returns the largest difference between the two models' logits."""
     to_vanilla = options.to == "vanilla"
     with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
         model = load(options.model, "marian" if to_vanilla else "vanilla_transformer", revision=options.revision)
@@ -63,16 +63,15 @@ def convert(options: ConvertArguments) -> float:
             converted.to(getattr(torch, options.dtype))
         copy_tokenizer(options.model, folder, revision=options.revision)
         if (folder / "source.spm").is_file():
-            # OPUS-MT's files do not say whose they are: the model's type did.
+            # OPUS-MT's tokenizer files do not name their class. AutoTokenizer finds it by the model type, which has
+            # changed.
             converted.config.tokenizer_class = "MarianTokenizer"
         converted.save_pretrained(folder)
     return difference
 
 
-def copy_tokenizer(name_or_path: str, folder: Path, **options) -> None:
-    """Copies the files of a model's tokenizers, byte for byte."""
-    from transformers.utils import cached_file
-
+def copy_tokenizer(name_or_path: str, folder: Path, **options: Any) -> None:
+    """Copies the tokenizer files of a model, byte for byte."""
     for name in TOKENIZER_FILES:
         path = cached_file(name_or_path, name, _raise_exceptions_for_missing_entries=False, **options)
         if path is not None:

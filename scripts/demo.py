@@ -2,15 +2,21 @@
 
     vanilla-demo
 
-Runs training/recipes/demo.yaml through the same code as any other recipe, then translates sentences that the model has
-never seen and draws what it attends to. Everything is left in runs/demo. A demo that was stopped goes on where it was.
+The demo trains with training/recipes/demo.yaml, like any other recipe. Then it translates sentences that are not in
+the training text and draws an attention map. All files are in runs/demo. If the demo is interrupted, run it again: it
+resumes from the last checkpoint.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from vanilla_transformer import Translator
+from vanilla_transformer.training import train
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.averaging import checkpoints
+from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.plots import plot_attention
 
 
 SENTENCES = [
@@ -23,7 +29,7 @@ SENTENCES = [
 
 @dataclass
 class DemoArguments:
-    """Where to put the demo."""
+    """Where to write the demo."""
 
     output_dir: str = key("runs/demo", "Folder of the run.")
 
@@ -32,15 +38,13 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         (options,) = parse_arguments([DemoArguments], __doc__, argv)
         folder = Path(options.output_dir)
-        if train_or_go_on(folder):
-            show(folder)
+        if train_or_resume(folder):
+            show_translations(folder)
+            show_files(folder)
 
 
-def train_or_go_on(folder: Path) -> bool:
-    """Trains unless that is done already. Returns whether there is a finished model."""
-    from vanilla_transformer.training import train
-    from vanilla_transformer.training.averaging import checkpoints
-
+def train_or_resume(folder: Path) -> bool:
+    """Trains unless the run is finished. Returns whether there is a finished model."""
     if not (folder / "results.json").is_file():
         recipe = Path(train.__file__).parent / "recipes" / "demo.yaml"
         resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
@@ -48,21 +52,18 @@ def train_or_go_on(folder: Path) -> bool:
     return (folder / "results.json").is_file()
 
 
-def show(folder: Path) -> None:
-    """Translations, an attention picture, and where everything is."""
-    from vanilla_transformer import Translator
-    from vanilla_transformer.training.demo.grammar import demo_corpus
-    from vanilla_transformer.training.plots import plot_attention
-
-    seen = {pair["en"] for pair in demo_corpus("train")}
-    new = [sentence for sentence in SENTENCES if sentence not in seen]
+def show_translations(folder: Path) -> None:
+    """Prints translations of new sentences, and draws the attention of the first."""
+    training_sentences = {pair["en"] for pair in demo_corpus("train")}
+    sources = [sentence for sentence in SENTENCES if sentence not in training_sentences]
     translator = Translator.from_pretrained(folder / "model")
-    found = [best for (best,) in translator.translate(new, attention=True)]
-    print("\nSentences that were not in the training text:")
-    for source, translation in zip(new, found, strict=True):
+    translations = [best for (best,) in translator.translate(sources, attention=True)]
+    print("\nSentences that are not in the training text:")
+    for source, translation in zip(sources, translations, strict=True):
         print(f"  {source}\n    {translation.text}")
 
-    first = found[0]
+    first = translations[0]
+    assert first.attention is not None  # attention=True
     plot_attention(
         first.attention[-1].mean(0),
         first.source_tokens,
@@ -70,8 +71,12 @@ def show(folder: Path) -> None:
         folder / "attention.png",
         "attention to the source (mean of heads)",
     )
+
+
+def show_files(folder: Path) -> None:
+    """Prints BLEU on the test set, and where the files are."""
     results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    print(f"\nBLEU on {folder}'s test set: {results['test']['bleu']:.1f} ({results['test']['signature']})")
+    print(f"\nBLEU on the test set: {results['test']['bleu']:.1f} ({results['test']['signature']})")
     print(f"model            {folder / 'model'}   (AutoModelForSeq2SeqLM.from_pretrained)")
     print(f"learning curve   {folder / 'learning_curve.png'}")
     print(f"attention        {folder / 'attention.png'}")

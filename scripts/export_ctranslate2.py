@@ -1,42 +1,45 @@
-"""Write a model in the format of CTranslate2, a C++ engine for translation.
+"""Convert a model to the format of CTranslate2, a C++ engine for translation.
 
     vanilla-export-ctranslate2 --model runs/demo/model --output_dir runs/demo/ctranslate2 --quantization int8
 
-The tokenizer is written beside the model. To translate with both:
+The tokenizer is written to the same folder. To translate with both:
 
     import ctranslate2
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained("runs/demo/ctranslate2")
     translator = ctranslate2.Translator("runs/demo/ctranslate2")
-    pieces = tokenizer.tokenize("When does the train arrive in Berlin?")
-    pieces.append(tokenizer.eos_token)
-    best = translator.translate_batch([pieces], beam_size=4, length_penalty=0.6)[0].hypotheses[0]
+    tokens = tokenizer.tokenize("When does the train arrive in Berlin?")
+    tokens.append(tokenizer.eos_token)
+    best = translator.translate_batch([tokens], beam_size=4, length_penalty=0.6)[0].hypotheses[0]
     print(tokenizer.decode(tokenizer.convert_tokens_to_ids(best)))
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
+from vanilla_transformer.atomic_writes import whole_folder
+from vanilla_transformer.converters.ctranslate2 import Quantization, export, require_ctranslate2
+from vanilla_transformer.converters.marian import load
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
 @dataclass
 class ExportArguments:
-    """What to write, in which type, and where to."""
+    """Which model to convert, to which type, and where to write it."""
 
-    model: str = key("runs/demo/model", "Folder or name on the Hub of the model.")
-    output_dir: str = key("ctranslate2", "Folder for the result.")
-    overwrite: bool = key(False, "Replace what is already there.")
-    quantization: Literal[
-        "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
-    ] = key("float32", "Type of the weights; with two, the second is that of what can't be in 8 bits.")
+    model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub.")
+    output_dir: str = key("ctranslate2", "Folder for the converted model.")
+    overwrite: bool = key(False, "Replace the output folder if it exists.")
+    quantization: Quantization = key(
+        "float32", "Type of the weights. In int8_float16, matrices are in 8 bits and all other weights in float16."
+    )
     max_positions: int | None = key(
-        None, "The longest source or translation, for sinusoids; the model's max_position_embeddings by default."
+        None, "Longest source or translation with sinusoidal positions; default: the model's max_position_embeddings."
     )
     revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.max_positions is not None and self.max_positions < 1:
             raise ValueError(f"--max_positions {self.max_positions} must be at least 1.")
 
@@ -49,12 +52,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def export_model(options: ExportArguments) -> None:
-    """Writes the model with its tokenizers."""
-    from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.converters.ctranslate2 import export, require_ctranslate2
-    from vanilla_transformer.converters.marian import load
-    from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers
-
+    """Writes the model and its tokenizers."""
     require_ctranslate2()
     with whole_folder(options.output_dir, known_by="model.bin", overwrite=options.overwrite) as folder:
         model = load(options.model, "vanilla_transformer", revision=options.revision)

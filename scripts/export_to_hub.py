@@ -1,133 +1,132 @@
-"""Make a trained run a repository of the Hub: write its folder, check it, push it.
+"""Publish a trained run as a repository of the Hub: write its folder, check it, push it.
 
-Write and check the folder, with a card whose numbers come from the run and from its evaluations:
+Write and check the folder. The numbers of its model card come from the run and from its evaluations:
 
     vanilla-export-to-hub --run runs/demo --output_dir runs/demo/hub --license apache-2.0
     vanilla-export-to-hub --run runs/mine --evaluations runs/mine/evaluation --output_dir hub/mine --dtype float16
 
-Publish it, as a private repository unless told otherwise; --dry_run says what would be sent:
+Push it. A new repository is private unless --public is given; --dry_run lists the files and pushes nothing:
 
     vanilla-export-to-hub --run runs/demo --output_dir runs/demo/hub --push_to user/demo-en-de
     vanilla-export-to-hub --exported runs/demo/hub --push_to user/demo-en-de --revision v2 --create_pr
 
-The check loads the folder in a process that can't import this package, with trust_remote_code=True, and compares what
-it translates with what the model translated before.
+The check loads the folder with trust_remote_code=True in a process that cannot import this package. Its translations
+must be those of the original model.
 """
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import torch
+
+from vanilla_transformer import Translator
+from vanilla_transformer.atomic_writes import whole_folder
+from vanilla_transformer.hub import SENTENCES, check, export, files_of, push, require_whole
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.card import CardOptions, model_card, rename
+
+
+LEARNING_CURVE = "learning_curve.png"
 
 
 @dataclass
 class ExportArguments:
-    """What to export, what to say of it, and where to push it."""
+    """What to export, what its card says, and where to push it."""
 
     run: str | None = key(None, "Folder of a finished training run.")
     output_dir: str | None = key(None, "Folder for the repository.")
-    overwrite: bool = key(False, "Replace that folder if it is there.")
-    exported: str | None = key(None, "A folder written before, to push it as it is, in place of a run.")
+    overwrite: bool = key(False, "Replace the output folder if it exists.")
+    exported: str | None = key(None, "A folder that was exported before, to push it unchanged, instead of --run.")
     dtype: Literal["float32", "float16", "bfloat16"] = key(
-        "float32", "Type of the exported weights; half of float32 if it may cost a translation here and there."
+        "float32",
+        "Type of the exported weights. 16-bit types take half the space and may change a few translations.",
     )
 
-    evaluations: list[str] = key([], "Folders that vanilla-evaluate-bleu wrote, whose figures go into the card.")
-    dataset: str | None = key(None, "Name on the Hub of the corpus, where the run had it from files.")
-    license: str | None = key(None, "Licence by the Hub's identifier, for example apache-2.0 or other.")
-    license_name: str | None = key(None, "Name of the licence where it is other.")
-    notes: str | None = key(None, "A Markdown file whose text goes under the card's limitations.")
+    evaluations: list[str] = key([], "Output folders of vanilla-evaluate-bleu; their scores go into the card.")
+    dataset: str | None = key(None, "Name of the corpus on the Hub, if the run read it from files.")
+    license: str | None = key(None, "Identifier of the licence on the Hub, for example apache-2.0 or other.")
+    license_name: str | None = key(None, "With --license other: name of the licence.")
+    notes: str | None = key(None, "A Markdown file; its text goes under the limitations of the card.")
     example: str = key("When does the train arrive in Berlin?", "Sentence that the card shows with its translation.")
 
-    push_to: str | None = key(None, "Name on the Hub, user/model; without it nothing is pushed.")
+    push_to: str | None = key(None, "Name of the repository on the Hub, user/model; without it nothing is pushed.")
     public: bool = key(False, "Make a new repository public.")
-    revision: str | None = key(None, "Branch to push to, made if need be; main by default.")
-    create_pr: bool = key(False, "Open a pull request in place of a commit on the branch.")
-    dry_run: bool = key(False, "Say what would be pushed, and push nothing.")
+    revision: str | None = key(None, "Branch to push to, created if needed; default: main.")
+    create_pr: bool = key(False, "Open a pull request instead of a commit on the branch.")
+    dry_run: bool = key(False, "List the files that would be pushed, and push nothing.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if bool(self.run) == bool(self.exported):
-            raise ValueError("Give either --run, to export it, or --exported, to push what was exported before.")
+            raise ValueError("Give either --run, to export it, or --exported, to push an exported folder.")
         if self.run and not self.output_dir:
-            raise ValueError("Give --output_dir: where shall the repository's folder be?")
+            raise ValueError("Give --output_dir: the folder for the repository.")
         if self.exported and not self.push_to:
-            raise ValueError("Give --push_to: where shall the exported folder go?")
-        of_export = ("output_dir", "overwrite", "evaluations", "dataset", "license", "license_name", "notes")
-        of_push = ("public", "revision", "create_pr", "dry_run")
-        for names, given, needed in ((of_export, self.run, "--run"), (of_push, self.push_to, "--push_to")):
+            raise ValueError("Give --push_to: the name of the repository on the Hub.")
+        for_export = ("output_dir", "overwrite", "evaluations", "dataset", "license", "license_name", "notes")
+        for_push = ("public", "revision", "create_pr", "dry_run")
+        for names, given, needed in ((for_export, self.run, "--run"), (for_push, self.push_to, "--push_to")):
             for name in names:
                 if getattr(self, name) and not given:
                     raise ValueError(f"--{name} does nothing without {needed}: leave it out.")
         if self.license_name and self.license != "other":
-            raise ValueError(f"--license_name names a licence of its own: set --license other, not {self.license}.")
+            raise ValueError(f"--license_name needs --license other, not --license {self.license}.")
 
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         (options,) = parse_arguments([ExportArguments], __doc__, argv)
-        folder = Path(options.exported) if options.exported else export_run(options)
+        if options.exported:
+            folder = Path(options.exported)
+        else:
+            folder = export_run(Path(options.run), Path(options.output_dir), options)
         if options.push_to:
-            push_folder(folder, options)
+            push_folder(folder, options.push_to, options)
 
 
-def export_run(options: ExportArguments) -> Path:
-    """Writes and checks the repository's folder."""
-    import torch
-
-    from vanilla_transformer import Translator
-    from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.hub import SENTENCES, check, export
-    from vanilla_transformer.training.card import CardOptions, model_card
-
-    run = Path(options.run)
+def export_run(run: Path, output_dir: Path, options: ExportArguments) -> Path:
+    """Writes and checks the folder of the repository; returns it."""
     if not (run / "model" / "config.json").is_file():
         raise ValueError(f"{run} holds no finished run: there is no {run / 'model'}. Train it to the end first.")
     translator = Translator.from_pretrained(run / "model", device="cpu", dtype=getattr(torch, options.dtype))
-    with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
-        card = model_card(
-            run,
-            translator.model,
-            CardOptions(
-                repo_id=options.push_to or Path(options.output_dir).name,
-                license=options.license,
-                license_name=options.license_name,
-                notes=Path(options.notes).read_text(encoding="utf-8") if options.notes else None,
-                evaluations=options.evaluations,
-                dataset=options.dataset,
-                example=(options.example, translator(options.example)),
-            ),
-        )
+    with whole_folder(output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
+        name = options.push_to or output_dir.name
+        card = model_card(run, translator.model, card_options(name, translator, options))
         target = translator.target_tokenizer if translator.target_tokenizer is not translator.tokenizer else None
         export(translator.model, folder, translator.tokenizer, target, card=card)
-        if (run / "learning_curve.png").is_file():
-            (folder / "learning_curve.png").write_bytes((run / "learning_curve.png").read_bytes())
+        if (run / LEARNING_CURVE).is_file():
+            shutil.copyfile(run / LEARNING_CURVE, folder / LEARNING_CURVE)
         check(folder, translator, (*SENTENCES, options.example))
-    print(f"{options.output_dir} is a whole repository: it loads without this package and translates the same")
-    return Path(options.output_dir)
+    print(f"{output_dir} is complete: it loads without this package and gives the same translations")
+    return output_dir
 
 
-def push_folder(folder: Path, options: ExportArguments) -> None:
-    from vanilla_transformer.hub import files_of, push, require_whole
-    from vanilla_transformer.training.card import rename
+def card_options(name: str, translator: Translator, options: ExportArguments) -> CardOptions:
+    translation = next(translator.translate([options.example]))[0].text
+    return CardOptions(
+        repo_id=name,
+        license=options.license,
+        license_name=options.license_name,
+        notes=Path(options.notes).read_text(encoding="utf-8") if options.notes else None,
+        evaluations=options.evaluations,
+        dataset=options.dataset,
+        example=(options.example, translation),
+    )
 
+
+def push_folder(folder: Path, repo_id: str, options: ExportArguments) -> None:
+    """Pushes a complete folder, or lists its files for `--dry_run`."""
+    require_whole(folder)
     if options.dry_run:
-        require_whole(folder)
         files = files_of(folder)
         for path in files:
             print(f"{path.stat().st_size:>12,}  {path.relative_to(folder)}")
-        kind = "public" if options.public else "private"
-        print(f"{len(files)} files would be pushed to {options.push_to} ({kind} if it is new)")
+        visibility = "public" if options.public else "private"
+        print(f"{len(files)} files would be pushed to {repo_id} ({visibility} if it is new)")
         return
-    require_whole(folder)
-    rename(folder / "README.md", options.push_to)
-    address = push(
-        folder,
-        options.push_to,
-        private=not options.public,
-        revision=options.revision,
-        create_pr=options.create_pr,
-    )
+    rename(folder / "README.md", repo_id)
+    address = push(folder, repo_id, private=not options.public, revision=options.revision, create_pr=options.create_pr)
     print(f"pushed: {address}")
 
 

@@ -1,81 +1,87 @@
-"""Draw what a translator attends to, its positional encodings and the paper's learning rate.
+"""Draw the attention of a translator, its positional encodings, and the paper's learning rate.
 
-Every head of every layer, for a text and its translation by the model:
+All heads of all layers, for a text and its translation by the model:
 
     vanilla-plot-attention --model runs/demo/model --text "When does the train arrive in Berlin?"
 
-The same for a translation of your own, in another folder:
+The same for a translation that you give, in another folder:
 
     vanilla-plot-attention --model runs/demo/model --text "The cat sleeps." --translation "Die Katze schläft." \\
         --output_dir runs/cat
 
-The figures of a textbook, for which no model is needed:
+Textbook figures, which need no model:
 
     vanilla-plot-attention --positions --preset base --learning_rate --output_dir runs/figures
 
-With --text the folder holds a picture of encoder self-attention, decoder self-attention and cross attention each, and
-attention.html, a page to look through them head by head in any browser, also without a network. Row by row they show
-what was looked at: by a source token in the encoder, for the token being written in the decoder.
+With --text the output folder holds three pictures (encoder self-attention, decoder self-attention, cross attention)
+and attention.html, a page that shows them head by head in any browser, also offline. Each row shows where one token
+attends: a source token in the encoder, the token being written in the decoder.
 """
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from vanilla_transformer import Hypothesis, Translator, VanillaTransformerConfig
+from vanilla_transformer.atomic_writes import whole_folder, write_text
+from vanilla_transformer.positions import POSITIONS, AddedPositions
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-
-
-if TYPE_CHECKING:  # imported where they are needed: --help needs none of them
-    import torch
-
-    from vanilla_transformer import Hypothesis, Translator
-    from vanilla_transformer.training.plots import AttentionMaps
+from vanilla_transformer.training.attention_page import AttentionMaps, render_page
+from vanilla_transformer.training.plots import (
+    plot_attention_heads,
+    plot_learning_rates,
+    plot_positions,
+    require_matplotlib,
+)
 
 
 PICTURES = (
     *("encoder_self_attention.png", "decoder_self_attention.png", "cross_attention.png", "attention.html"),
     *("positions.png", "learning_rate.png"),
 )
-MOST_TOKENS = 128  # more than that make neither a picture that can be read nor a page that opens quickly
+MAX_TOKENS = 128  # with more, pictures are unreadable and the page opens slowly
 
 
 @dataclass
 class PlotArguments:
-    """What to draw, and where to put it."""
+    """What to draw, and where to write it."""
 
-    model: str | None = key(None, "Folder or name on the Hub of the model: this one, MarianMT, T5 ...")
-    text: str | None = key(None, "Draw the attention of the model to this text and within it.")
-    translation: str | None = key(None, "The text's translation; by default the model's own, found by beam search.")
+    model: str | None = key(None, "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    text: str | None = key(None, "Source text whose attention is drawn.")
+    translation: str | None = key(None, "Translation of the text; default: the model's, by beam search.")
 
     positions: bool = key(False, "Draw the positional encodings that the model adds to its embeddings.")
-    preset: str | None = key(None, "With --positions and no --model: a model of the paper by name; base by default.")
-    length: int = key(100, "With --positions: how many positions.")
+    preset: str | None = key(None, "With --positions, without --model: a model of the paper by name; default: base.")
+    length: int = key(100, "With --positions: number of positions.")
 
     learning_rate: bool = key(False, "Draw the paper's learning rate over the steps.")
     curves: list[str] = key(
         ["512:4000", "512:8000", "256:4000"], "With --learning_rate: d_model:warm-up steps of each curve."
     )
-    steps: int = key(20000, "With --learning_rate: how many steps.")
+    steps: int = key(20000, "With --learning_rate: number of steps.")
 
     output_dir: str = key("runs/attention", "Folder for the pictures.")
-    overwrite: bool = key(False, "Replace what is already there.")
+    overwrite: bool = key(False, "Replace the output folder if it exists.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.text is None and not self.positions and not self.learning_rate:
             raise ValueError("Nothing to draw: give --model and --text, or --positions, or --learning_rate.")
         for name in ("model", "preset"):
             if getattr(self, name) is not None and self.text is None and not self.positions:
                 raise ValueError(
-                    f"--{name} {getattr(self, name)}: nothing of it is drawn without --text or --positions."
+                    f"--{name} {getattr(self, name)} has no effect without --text or --positions: add one of them."
                 )
         for name in ("text", "translation"):
             value = getattr(self, name)
             if value is not None and not value.strip():
                 raise ValueError(f"--{name} {value!r} is empty: give a sentence.")
         if self.translation is not None and self.text is None:
-            raise ValueError(f"--translation {self.translation!r}: give with --text what it is the translation of.")
+            raise ValueError(f"--translation {self.translation!r}: give its source with --text.")
         if self.text is not None and self.model is None:
-            raise ValueError(f"--text {self.text!r}: give with --model who is to read it.")
+            raise ValueError(f"--text {self.text!r}: give the model that reads it with --model.")
         if self.model is not None and self.preset is not None:
             raise ValueError(f"Both --model {self.model} and --preset {self.preset} are given: keep one of them.")
         for name in ("length", "steps"):
@@ -91,21 +97,17 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def draw(options: PlotArguments) -> list[Path]:
-    """Draws what is asked for; returns the files."""
-    from vanilla_transformer import Translator
-    from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.training.plots import plot_learning_rates, plot_positions, require_matplotlib
-
+    """Draws the pictures; returns their files."""
     require_matplotlib()
     curves = [parse_curve(curve) for curve in options.curves]
     with whole_folder(options.output_dir, made_of=PICTURES, overwrite=options.overwrite) as folder:
         translator = Translator.from_pretrained(options.model) if options.model else None
-        if options.text is not None:
-            draw_attention(translator, options, folder)
+        if options.text is not None and translator is not None:
+            draw_attention(translator, options.text, options.translation, folder)
         if options.positions:
             vectors = model_positions(translator.model, options.length) if translator else preset_positions(options)
-            whose = options.model or f"the {options.preset or 'base'} model"
-            plot_positions(vectors, folder / "positions.png", f"positional encodings of {whose}")
+            owner = options.model or f"the {options.preset or 'base'} model"
+            plot_positions(vectors, folder / "positions.png", f"positional encodings of {owner}")
         if options.learning_rate:
             plot_learning_rates(curves, options.steps, folder / "learning_rate.png")
         names = sorted(path.name for path in folder.iterdir())
@@ -124,74 +126,74 @@ def parse_curve(curve: str) -> tuple[int, int]:
 # --- attention ---
 
 
-def draw_attention(translator: "Translator", options: PlotArguments, folder: Path) -> None:
-    """A picture of each kind of attention, and one page of them all."""
-    from vanilla_transformer.training.plots import attention_page, plot_attention_heads
-
-    _require_few("--text", len(translator.tokenizer(options.text)["input_ids"]))
-    if options.translation is None:
-        hypothesis = next(translator.translate([options.text], attention=True))[0]
+def draw_attention(translator: Translator, text: str, translation: str | None, folder: Path) -> None:
+    """One picture for each kind of attention, and one page with all of them."""
+    _require_few("--text", len(translator.tokenizer(text)["input_ids"]))
+    if translation is None:
+        hypothesis = next(translator.translate([text], attention=True))[0]
     else:
-        hypothesis = translator.attend(options.text, options.translation)
+        hypothesis = translator.attend(text, translation)
     _require_few("The translation", len(hypothesis.tokens))
     kinds = attention_maps(hypothesis)
     for maps in kinds:
         plot_attention_heads(maps, folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png")
-    page = attention_page(kinds, title=f"{options.text} → {hypothesis.text}")
-    (folder / "attention.html").write_text(page, encoding="utf-8")
+    page = render_page(kinds, title=f"{text} → {hypothesis.text}")
+    write_text(folder / "attention.html", page)
 
 
-def attention_maps(hypothesis: "Hypothesis") -> list["AttentionMaps"]:
-    from vanilla_transformer.training.plots import AttentionMaps
-
+def attention_maps(hypothesis: Hypothesis) -> list[AttentionMaps]:
+    """The three kinds of attention of a translation that was made with `attention=True`."""
     source, written, read = hypothesis.source_tokens, hypothesis.tokens, hypothesis.read_tokens
-    looks, writes = "source token that looks", "token being written"
-    seen, known = "source token looked at", "token the decoder has read"
+    source_row, target_row = "source token that attends", "token being written"
+    source_column, target_column = "source token attended to", "token the decoder has read"
     return [
-        AttentionMaps("encoder self-attention", hypothesis.encoder_attention, source, source, looks, seen),
-        AttentionMaps("decoder self-attention", hypothesis.decoder_attention, written, read, writes, known),
-        AttentionMaps("cross attention", hypothesis.attention, written, source, writes, seen),
+        AttentionMaps(
+            "encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column
+        ),
+        AttentionMaps(
+            "decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column
+        ),
+        AttentionMaps("cross attention", hypothesis.attention, written, source, target_row, source_column),
     ]
 
 
 def _require_few(what: str, tokens: int) -> None:
-    if tokens > MOST_TOKENS:
-        raise ValueError(f"{what} has {tokens} tokens, too many for a picture: give at most {MOST_TOKENS}.")
+    if tokens > MAX_TOKENS:
+        raise ValueError(f"{what} has {tokens} tokens, too many for a picture: give at most {MAX_TOKENS}.")
 
 
 # --- positions ---
 
 
-def model_positions(model, length: int) -> "torch.Tensor":
+def model_positions(model: PreTrainedModel, length: int) -> torch.Tensor:
     """The first encodings [positions, dimensions] of a model's encoder, computed or learned."""
-    import torch
-    from torch import nn
-
-    from vanilla_transformer.positions import SinusoidalPositions
-
-    positions = getattr(model.get_encoder(), "embed_positions", None)
-    if isinstance(positions, SinusoidalPositions):
-        return positions(torch.arange(length, device=model.device)).cpu()
-    if not isinstance(positions, nn.Embedding):
-        raise ValueError(f"{type(model).__name__} has no positional encodings to draw: leave out --positions.")
-    table = positions.weight.detach().float().cpu()[getattr(positions, "offset", 0) :]  # BART begins at the third row
-    if length > len(table):
-        raise ValueError(f"--length {length}: the model has {len(table)} positions, give at most that.")
-    return table[:length]
+    encoding = getattr(model.get_encoder(), "embed_positions", None)
+    if isinstance(encoding, AddedPositions):
+        _require_positions(length, encoding.max_length)
+        vectors = encoding(torch.arange(length, device=model.device))
+    elif isinstance(encoding, nn.Embedding):  # another model of the library
+        table = encoding.weight[getattr(encoding, "offset", 0) :]  # BART starts at its third row
+        _require_positions(length, len(table))
+        vectors = table[:length]
+    else:
+        raise ValueError(f"{type(model).__name__} adds no positional encodings to embeddings: leave out --positions.")
+    return vectors.detach().cpu().to(torch.promote_types(vectors.dtype, torch.float32))
 
 
-def preset_positions(options: PlotArguments) -> "torch.Tensor":
-    """The encodings of a model of the paper, which need no training."""
-    import torch
-
-    from vanilla_transformer import VanillaTransformerConfig
-    from vanilla_transformer.positions import POSITIONS
-
+def preset_positions(options: PlotArguments) -> torch.Tensor:
+    """The encodings of a model of the paper, if they are computed and not learned."""
     config = VanillaTransformerConfig.from_preset(options.preset or "base")
     encoding = POSITIONS[config.position_encoding](config)
-    if any(encoding.parameters()):
-        raise ValueError(f"--preset {options.preset} learns its positions: give a trained one with --model.")
+    if not isinstance(encoding, AddedPositions) or list(encoding.parameters()):
+        raise ValueError(
+            f"--preset {options.preset} has learned positions, which need training: give a trained model with --model."
+        )
     return encoding(torch.arange(options.length))
+
+
+def _require_positions(length: int, limit: int | None) -> None:
+    if limit is not None and length > limit:
+        raise ValueError(f"--length {length}: the model has {limit} positions, give at most that.")
 
 
 if __name__ == "__main__":

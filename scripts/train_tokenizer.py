@@ -5,20 +5,24 @@ From your own files (data/train.en + data/train.de), a joint vocabulary of both 
     vanilla-train-tokenizer --train_files data/train --source_lang en --target_lang de \\
         --vocab_size 10000 --output_dir runs/tokenizer
 
-From the built-in demo corpus, with nothing to download:
+From the built-in demo corpus, without a download:
 
     vanilla-train-tokenizer --dataset demo --vocab_size 1000 --output_dir runs/demo_tokenizer
 
-The result is loaded by `AutoTokenizer.from_pretrained`, without this package. Options can also stand in a recipe:
+`AutoTokenizer.from_pretrained` loads the result without this package. The options can also come from a recipe:
 `vanilla-train-tokenizer recipe.yaml --vocab_size 8000`.
 """
 
+from vanilla_transformer.atomic_writes import whole_folder
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     TokenizerArguments,
     errors_as_sentences,
     parse_arguments,
 )
+from vanilla_transformer.training.corpus import load_corpus
+from vanilla_transformer.training.vocabulary import learn_vocabularies
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -28,18 +32,14 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def train(corpus_arguments: CorpusArguments, options: TokenizerArguments) -> None:
-    from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.tokenization_vanilla_transformer import TARGET
-    from vanilla_transformer.training.corpus import load_corpus
-    from vanilla_transformer.training.vocabulary import learn_vocabularies
-
+    """Learns the vocabularies, writes the tokenizers and prints their sizes."""
     made_of = ("tokenizer.json", "tokenizer_config.json", TARGET)
     with whole_folder(options.output_dir, made_of=made_of, overwrite=options.overwrite) as folder:
         corpus = load_corpus(corpus_arguments, splits=("train",))
         sizes = learn_vocabularies(corpus["train"], options, folder)
     print(corpus.report)
     for size in sizes:
-        note = "" if size == options.vocab_size else f" (the text has no more than that of the {options.vocab_size:,})"
+        note = "" if size == options.vocab_size else f" (fewer than {options.vocab_size:,}: the text has no more)"
         print(f"vocabulary    {size:>12,}{note}")
     print(f"written to {options.output_dir}")
 

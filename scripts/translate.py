@@ -1,23 +1,25 @@
-"""Translate text, line by line: one line of output for each line of input, in the same order.
+"""Translate text, line by line: one output line for each input line, in the same order.
 
     echo "When does the train arrive in Berlin?" | vanilla-translate --model runs/demo/model
     vanilla-translate --model runs/demo/model --input news.en --output news.de
     vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
 
-Lines are read a window at a time, sorted by length, translated in batches and written in their own order, so memory
-stays the same however long the input is. On a terminal every line is answered at once. Without --scores or --n_best
-the output is nothing but translations; with them each line is score, tab, translation, and with --n_best N every line
-of input has N lines of output, best first.
+The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
+input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
+output has translations only. With --scores or --n_best each line is score, tab, translation. With --n_best N every
+input line has N output lines, best first.
 
-Ctrl-C leaves whole lines: what was translated so far is in the output, or beside it as <output>.partial.
+Ctrl-C never cuts a line: the translations so far are in the output, or in <output>.partial.
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 
+from vanilla_transformer import Hypothesis, Translator
+from vanilla_transformer.atomic_writes import one_line, whole_file
 from vanilla_transformer.training.arguments import (
     DecodingArguments,
     LoadingArguments,
@@ -25,34 +27,32 @@ from vanilla_transformer.training.arguments import (
     key,
     parse_arguments,
 )
+from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
 
 
 @dataclass
 class TranslateArguments:
-    """What to translate, with which model, and how."""
+    """What to translate, with which model, and where to write it."""
 
-    model: str = key("runs/demo/model", "Folder or name on the Hub of the model: this one, MarianMT, T5 ...")
-    input: list[str] = key([], "Text files, each may be gzipped; standard input by default.")
-    output: str | None = key(None, "File for the translations; standard output by default.")
-    overwrite: bool = key(False, "Replace that file if it is there.")
+    model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
+    output: str | None = key(None, "File for the translations; default: standard output.")
+    overwrite: bool = key(False, "Replace the output file if it exists.")
 
-    n_best: int = key(1, "Translations of each line, best first.")
+    n_best: int = key(1, "Number of translations for each line, best first.")
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
-    prefix: str | None = key(None, "What every translation must begin with.")
+    prefix: str | None = key(None, "Text that every translation must begin with.")
 
-    window: int | None = key(None, "Lines read ahead and sorted by length; 4096, on a terminal 1.")
+    window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
 
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        translate(*parse_arguments([TranslateArguments, DecodingArguments, LoadingArguments], __doc__, argv))
+        translate_lines(*parse_arguments([TranslateArguments, DecodingArguments, LoadingArguments], __doc__, argv))
 
 
-def translate(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
+def translate_lines(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
-    from vanilla_transformer import Translator
-    from vanilla_transformer.atomic_writes import whole_file
-
     on_terminal = not options.input and sys.stdin.isatty()
     lines = read_lines(options.input)
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
@@ -71,24 +71,20 @@ def translate(options: TranslateArguments, decoding: DecodingArguments, loading:
                 **vars(decoding),
             )
             for hypotheses in results:
-                file.write(lines_for(hypotheses, with_scores=options.scores or options.n_best > 1))
+                file.write(output_lines(hypotheses, with_scores=options.scores or options.n_best > 1))
                 file.flush()
     except KeyboardInterrupt:
-        place = f"{options.output}.partial" if options.output else "the output"
-        print(f"stopped: {place} has the lines translated so far, each of them whole", file=sys.stderr)
+        written_to = f"{options.output}.partial" if options.output else "the output"
+        print(f"stopped: {written_to} has the lines translated so far", file=sys.stderr)
         raise
 
 
 def read_lines(files: list[str]) -> Iterator[str]:
-    from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
-
     return lines_in_files(files) if files else decoded_lines(sys.stdin.buffer, "standard input")
 
 
-def lines_for(hypotheses, with_scores: bool) -> str:
-    """The lines of output for one line of input."""
-    from vanilla_transformer.atomic_writes import one_line
-
+def output_lines(hypotheses: Sequence[Hypothesis], *, with_scores: bool) -> str:
+    """The output lines for one input line."""
     return "".join(
         f"{hypothesis.score:.6f}\t{one_line(hypothesis.text)}\n" if with_scores else f"{one_line(hypothesis.text)}\n"
         for hypothesis in hypotheses

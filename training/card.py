@@ -1,7 +1,6 @@
-"""The model card of a run: every number in it is read from what the run and its evaluations left, none is typed."""
+"""The model card of a run. Every number in it is read from the files of the run and of its evaluations."""
 
 import json
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from vanilla_transformer.atomic_writes import write_text
+from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import decoding_options
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
@@ -23,25 +24,25 @@ METRICS = {
     "paper_bleu": "tokenised BLEU, compounds split (as in the paper)",
     "tokenized_bleu": "tokenised BLEU",
     "chrf": "chrF",
-    "ter": "TER (less is better)",
+    "ter": "TER (lower is better)",
     "comet": "COMET",
 }
-# Where things were, not what they were: nobody else has these files.
+# Paths and settings of one machine.
 NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
 
 
 @dataclass(frozen=True)
 class CardOptions:
-    """What a run does not know of itself.
+    """What the card says beyond the files of the run.
 
     Args:
-        repo_id: The model's name on the Hub, or the folder it is in.
-        license: Its licence, by the Hub's identifier such as `"apache-2.0"`.
-        license_name: The licence's own name, where `license` is `"other"`.
-        notes: Markdown to go under the limitations.
-        evaluations: Folders or files that `vanilla-evaluate-bleu` wrote.
-        example: A sentence and its translation to show.
-        dataset: The corpus by its name on the Hub, where the run had it from files.
+        repo_id: The name of the model on the Hub, or its folder.
+        license: The licence, as the Hub's identifier such as `"apache-2.0"`.
+        license_name: The name of the licence if `license` is `"other"`.
+        notes: Markdown text for the limitations.
+        evaluations: Folders or results.json files that `vanilla-evaluate-bleu` wrote.
+        example: A sentence and its translation.
+        dataset: The name of the corpus on the Hub, if the run read it from files.
     """
 
     repo_id: str
@@ -54,118 +55,141 @@ class CardOptions:
 
 
 def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) -> str:
-    """The card of the run in a folder, metadata included. What the run did not record is left out."""
+    """The card of a run, metadata included. What the run did not record is left out."""
     run = Path(run)
-    recipe, description = _recipe(run), _read_json(run / "run.json")
-    config, decoding = model.config, decoding_options(model.generation_config)
-    results = _results(run, recipe, options, decoding)
-    languages = recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
+    recipe = _recipe(run)
+    results = _results(run, recipe, options, decoding_options(model.generation_config))
+    template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
+    variables = _variables(run, recipe, model, options)
+    return str(
+        ModelCard.from_template(
+            _metadata(recipe, results, options), template_str=template, results=results, **variables
+        )
+    )
+
+
+def _metadata(recipe: dict[str, Any], results: list[dict[str, Any]], options: CardOptions) -> ModelCardData:
+    """The YAML header of the card."""
     dataset = options.dataset or recipe.get("dataset")
-    name = options.repo_id.rsplit("/", 1)[-1]
-    data = ModelCardData(
-        language=list(languages),
+    return ModelCardData(
+        language=list(_languages(recipe)),
         license=options.license,
         license_name=options.license_name,
         library_name="transformers",
         pipeline_tag="translation",
         tags=["vanilla_transformer", "attention-is-all-you-need"],
         datasets=[dataset] if dataset and dataset != "demo" and not Path(dataset).exists() else None,
-        model_name=name if results else None,
-        eval_results=[_metadata(row) for row in results] or None,
+        model_name=_short_name(options.repo_id) if results else None,
+        eval_results=[_eval_result(row) for row in results] or None,
     )
-    template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
-    card = ModelCard.from_template(
-        data,
-        template_str=template,
-        name=name,
-        repo_id=options.repo_id,
-        source_lang=languages[0],
-        target_lang=languages[1],
-        parameters=description["parameters"],
-        target_folder=None if getattr(config, "target_vocab_size", None) is None else TARGET,
-        preset=None if recipe.get("model_name_or_path") else recipe.get("preset"),
-        architecture=_architecture(config),
-        decoding=decoding,
-        results=results,
-        curve="learning_curve.png" if (run / "learning_curve.png").is_file() else None,
-        stages=[_stage(each, options.dataset if _same_text(each, run) else None) for each in _stages(run)],
-        notes=options.notes,
-        example_source=options.example[0],
-        example_target=options.example[1],
-    )
-    return str(card)
+
+
+def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions) -> dict[str, Any]:
+    """The variables of the template, without the results."""
+    source_lang, target_lang = _languages(recipe)
+    return {
+        "name": _short_name(options.repo_id),
+        "repo_id": options.repo_id,
+        "source_lang": source_lang,
+        "target_lang": target_lang,
+        "parameters": _read_json(run / "run.json")["parameters"],
+        "target_folder": None if getattr(model.config, "target_vocab_size", None) is None else TARGET,
+        "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
+        "architecture": _architecture(model.config),
+        "decoding": decoding_options(model.generation_config),
+        "curve": "learning_curve.png" if (run / "learning_curve.png").is_file() else None,
+        "stages": [
+            _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
+        ],
+        "notes": options.notes,
+        "example_source": options.example[0],
+        "example_target": options.example[1],
+    }
+
+
+def _languages(recipe: dict[str, Any]) -> tuple[str, str]:
+    return recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
+
+
+def _short_name(repo_id: str) -> str:
+    return repo_id.rsplit("/", 1)[-1]
 
 
 def rename(path: Path, repo_id: str) -> None:
-    """Puts a model's name on the Hub into a card that was written under another."""
+    """Replaces the name of the model in a card that was written under another name."""
     card = path.read_text(encoding="utf-8")
-    found = re.search(r'from_pretrained\("(.+?)"', card)
-    if found is None or found[1] == repo_id:
+    match = re.search(r'from_pretrained\("(.+?)"', card)
+    if match is None or match[1] == repo_id:
         return
-    old, new = (name.rsplit("/", 1)[-1] for name in (found[1], repo_id))
-    card = card.replace(f'from_pretrained("{found[1]}"', f'from_pretrained("{repo_id}"')
+    old, new = _short_name(match[1]), _short_name(repo_id)
+    card = card.replace(f'from_pretrained("{match[1]}"', f'from_pretrained("{repo_id}"')
     card = card.replace(f"\n# {old}\n", f"\n# {new}\n").replace(f"\n- name: {old}\n", f"\n- name: {new}\n")
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_text(card, encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, card)
 
 
 # --- results ---
 
 
-def _results(run: Path, recipe: dict, options: CardOptions, usual: dict) -> list[dict[str, Any]]:
-    """A row for each figure: the run's own, then those of its evaluations."""
+def _results(
+    run: Path, recipe: dict[str, Any], options: CardOptions, model_decoding: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """A row for each score: first those of the run, then those of its evaluations."""
     rows = []
-    own = _read_json(run / "results.json")
+    run_results = _read_json(run / "results.json")
     for split in ("validation", "test"):
-        if split in own:
-            figures = {"sacrebleu": {"score": own[split]["bleu"], "signature": own[split]["signature"]}}
-            rows += _rows(_text(recipe, split, options.dataset), split, figures, f"{split} set")
-    for place in map(Path, options.evaluations):
-        found = _read_json(place / "results.json" if place.is_dir() else place)
-        figures = {name: found[name] for name in METRICS if name in found}
-        if not figures:
-            raise ValueError(f"{place} is no evaluation: give a folder that vanilla-evaluate-bleu wrote.")
-        _require_this_model(found, run, place)
-        corpus = found["corpus"]
-        text = _text(corpus, "test", options.dataset)
-        rows += _rows(text, corpus.get("test_split", "test"), figures, _how(found, usual))
+        if split in run_results:
+            bleu = {"score": run_results[split]["bleu"], "signature": run_results[split]["signature"]}
+            corpus_name = _corpus_name(recipe, split, options.dataset)
+            rows += _rows(corpus_name, split, {"sacrebleu": bleu}, f"{split} set")
+    for path in map(Path, options.evaluations):
+        rows += _evaluation_rows(path, run, options.dataset, model_decoding)
     return rows
 
 
-def _require_this_model(evaluation: dict, run: Path, place: Path) -> None:
+def _evaluation_rows(
+    path: Path, run: Path, dataset: str | None, model_decoding: dict[str, Any]
+) -> list[dict[str, Any]]:
+    evaluation = _read_json(path / "results.json" if path.is_dir() else path)
+    scores = {name: evaluation[name] for name in METRICS if name in evaluation}
+    if not scores:
+        raise ValueError(f"{path} is not an evaluation: give a folder that vanilla-evaluate-bleu wrote.")
+    _require_this_model(evaluation, run, path)
+    corpus = evaluation["corpus"]
+    corpus_name, split = _corpus_name(corpus, "test", dataset), corpus.get("test_split", "test")
+    return _rows(corpus_name, split, scores, _conditions(evaluation, model_decoding))
+
+
+def _require_this_model(evaluation: dict[str, Any], run: Path, path: Path) -> None:
     model = evaluation.get("model")
     if model is not None and Path(model).resolve() != (run / "model").resolve():
-        raise ValueError(f"{place} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
+        raise ValueError(f"{path} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
 
 
-def _how(evaluation: dict, usual: dict[str, Any]) -> str:
-    """What else a reader must know of a figure: how many sentences, and how they were translated if not as usual."""
-    decoding = {**usual, **(evaluation.get("decoding") or {})}
+def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> str:
+    """The number of sentences, and every setting of the evaluation that is not the model's default."""
+    decoding = {**model_decoding, **(evaluation.get("decoding") or {})}
     beams, alpha = decoding["num_beams"], decoding["length_penalty"]
     words = [f"{evaluation['sentences']:,} sentences"]
     if evaluation.get("model") is None:
-        words.append("translations given")
-    elif (beams, alpha) != (usual["num_beams"], usual["length_penalty"]):
+        words.append("translations from a file")
+    elif (beams, alpha) != (model_decoding["num_beams"], model_decoding["length_penalty"]):
         words.append(f"beam {beams}, alpha {alpha}")
     if decoding.get("penalty", "gnmt") != "gnmt":
         words.append(f"penalty {decoding['penalty']}^alpha")
-    if decoding.get("max_extra_tokens", 50) != 50:
+    if decoding.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS) != DEFAULT_EXTRA_TOKENS:
         words.append(f"at most {decoding['max_extra_tokens']} tokens more than the source")
     loading = evaluation.get("loading") or {}
-    plain = {"backend": "torch", "quantization": "float32"}
-    words += [loading[name] for name, value in plain.items() if loading.get(name, value) != value]
+    defaults = {"backend": "torch", "quantization": "float32"}
+    words += [loading[name] for name, default in defaults.items() if loading.get(name, default) != default]
     return ", ".join(words)
 
 
-def _rows(text: str, split: str, figures: dict[str, dict], more: str) -> list[dict[str, Any]]:
-    return [
-        {"data": f"{text}, {more}", "text": text, "split": split, "name": name, "metric": METRICS[name], **figure}
-        for name, figure in figures.items()
-    ]
+def _rows(corpus_name: str, split: str, scores: dict[str, dict[str, Any]], conditions: str) -> list[dict[str, Any]]:
+    common = {"data": f"{corpus_name}, {conditions}", "text": corpus_name, "split": split}
+    return [{**common, "name": name, "metric": METRICS[name], **score} for name, score in scores.items()]
 
 
-def _metadata(row: dict[str, Any]) -> EvalResult:
+def _eval_result(row: dict[str, Any]) -> EvalResult:
     return EvalResult(
         task_type="translation",
         dataset_type=row["text"],
@@ -182,19 +206,19 @@ def _metadata(row: dict[str, Any]) -> EvalResult:
 
 
 def _stages(run: Path) -> list[Path]:
-    """The runs that made the model: this one, and before it those whose model it went on from."""
-    found = [run]
-    while start := _recipe(found[0]).get("model_name_or_path"):
+    """The runs that made the model, in order: each started from the model of the run before it."""
+    runs = [run]
+    while start := _recipe(runs[0]).get("model_name_or_path"):
         earlier = Path(start).parent
-        if not (earlier / "recipe.yaml").is_file() or earlier.resolve() in [each.resolve() for each in found]:
+        if not (earlier / "recipe.yaml").is_file() or earlier.resolve() in [stage.resolve() for stage in runs]:
             break
-        found.insert(0, earlier)
-    return found
+        runs.insert(0, earlier)
+    return runs
 
 
-def _same_text(run: Path, other: Path) -> bool:
-    """Whether two runs learned from the same files: a name that the user gives to one's is also the other's."""
-    return _written_recipe(run).get("train_files") == _written_recipe(other).get("train_files")
+def _same_training_files(run: Path, other: Path) -> bool:
+    """Whether two runs were trained on the same files, so that the user's name for the corpus holds for both."""
+    return _complete_recipe(run).get("train_files") == _complete_recipe(other).get("train_files")
 
 
 def _stage(run: Path, dataset: str | None) -> dict[str, Any]:
@@ -205,17 +229,16 @@ def _stage(run: Path, dataset: str | None) -> dict[str, Any]:
     return {"training": training, "recipe": yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True).strip()}
 
 
-def _training(run: Path, recipe: dict, description: dict, dataset: str | None) -> list[tuple[str, str]]:
+def _training(
+    run: Path, recipe: dict[str, Any], description: dict[str, Any], dataset: str | None
+) -> list[tuple[str, str]]:
+    """The rows of the table about training: label and value."""
     pairs = description.get("pairs", {}).get("train")
     seconds = _seconds(run)
-    threads, processes = description.get("threads"), description.get("processes", 1)
-    where = description.get("device", "")
-    if where == "cpu":
-        where = f"CPU, {threads} thread{'s' if threads != 1 else ''}"
     versions = description.get("versions", {})
     rows = [
-        ("data", _text(recipe, "train", dataset) + (f", {pairs:,} pairs" if pairs else "")),
-        ("hardware", f"{where}, {processes} process{'es' if processes != 1 else ''}" if where else None),
+        ("data", _corpus_name(recipe, "train", dataset) + (f", {pairs:,} pairs" if pairs else "")),
+        ("hardware", _hardware(description)),
         ("time", f"{seconds / 60:,.0f} minutes" if seconds else None),
         ("seed", description.get("seed")),
         ("versions", ", ".join(f"{name} {number}" for name, number in versions.items())),
@@ -223,8 +246,18 @@ def _training(run: Path, recipe: dict, description: dict, dataset: str | None) -
     return [(label, str(value)) for label, value in rows if value not in (None, "")]
 
 
+def _hardware(description: dict[str, Any]) -> str | None:
+    device, threads = description.get("device"), description.get("threads")
+    processes = description.get("processes", 1)
+    if not device:
+        return None
+    if device == "cpu":
+        device = f"CPU, {threads} thread{'s' if threads != 1 else ''}"
+    return f"{device}, {processes} process{'es' if processes != 1 else ''}"
+
+
 def _seconds(run: Path) -> float | None:
-    """Training time, over all the starts of a run: the clock begins anew with each."""
+    """Training time in seconds, summed over all starts of a run. The clock of each start begins at zero."""
     if not (run / "metrics.jsonl").is_file():
         return None
     times = [entry["train_runtime"] for entry in read_metrics(run / "metrics.jsonl") if "train_runtime" in entry]
@@ -232,24 +265,28 @@ def _seconds(run: Path) -> float | None:
     return sum(ends) or None
 
 
-def _text(corpus: dict, split: str, dataset: str | None) -> str:
-    """What a split is called: the dataset, or its own files and where they are from."""
-    files = ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
-    named = corpus.get("dataset") or (f"{dataset}, {files}" if dataset else files)
-    return f"{named} ({corpus.get('source_lang', 'en')}-{corpus.get('target_lang', 'de')})"
+def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str:
+    """The name of a split: the dataset, or its files and the dataset that the user says they come from."""
+    file_names = ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
+    name = corpus.get("dataset") or (f"{dataset}, {file_names}" if dataset else file_names)
+    source_lang, target_lang = _languages(corpus)
+    return f"{name} ({source_lang}-{target_lang})"
 
 
-def _recipe(run: Path) -> dict:
-    """recipe.yaml without what says where things were on one machine."""
-    recipe = _written_recipe(run)
-    kept = {name: value for name, value in recipe.items() if name not in NOT_IN_CARD and value not in ("", None, [])}
+def _recipe(run: Path) -> dict[str, Any]:
+    """recipe.yaml without the paths of one machine."""
+    recipe = {
+        name: value
+        for name, value in _complete_recipe(run).items()
+        if name not in NOT_IN_CARD and value not in ("", None, [])
+    }
     for name in ("train_files", "validation_files", "test_files"):
-        if name in kept:
-            kept[name] = [Path(file).name for file in kept[name]]
-    return kept
+        if name in recipe:
+            recipe[name] = [Path(file).name for file in recipe[name]]
+    return recipe
 
 
-def _written_recipe(run: Path) -> dict:
+def _complete_recipe(run: Path) -> dict[str, Any]:
     path = run / "recipe.yaml"
     if not path.is_file():
         raise ValueError(f"{run} has no recipe.yaml: it is not the folder of a training run.")
@@ -259,10 +296,10 @@ def _written_recipe(run: Path) -> dict:
 def _architecture(config: PreTrainedConfig) -> str:
     layers = f"{config.encoder_layers} + {config.decoder_layers} layers, d_model {config.d_model}"
     norm = getattr(config, "norm_placement", "post")
-    pieces = f"vocabulary of {config.vocab_size:,} pieces"
     width, heads = config.encoder_ffn_dim, config.encoder_attention_heads
-    return f"{layers}, feed-forward {width}, {heads} heads, {norm}-norm, {pieces}"
+    vocabulary = f"vocabulary of {config.vocab_size:,} tokens"
+    return f"{layers}, feed-forward {width}, {heads} heads, {norm}-norm, {vocabulary}"
 
 
-def _read_json(path: Path) -> dict:
+def _read_json(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}

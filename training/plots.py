@@ -1,42 +1,43 @@
-"""Pictures of results. They need matplotlib (`pip install vanilla-transformer[plots]`); without it none are drawn.
+"""Pictures of results, drawn with matplotlib (`pip install vanilla-transformer[plots]`) if it is installed."""
 
-The page on which attention can be looked through head by head needs no more than a browser.
-"""
-
-import html
 import importlib.util
 import json
 import math
-import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from transformers.utils import logging
 
+from vanilla_transformer.training.attention_page import AttentionMaps
+from vanilla_transformer.training.metrics import Bucket
 from vanilla_transformer.training.schedule import peak_rate, share_of_peak
+
+
+if TYPE_CHECKING:  # an optional dependency
+    from matplotlib.axes import Axes
 
 
 logger = logging.get_logger(__name__)
 
 
-def read_metrics(path: Path) -> list[dict]:
-    """The entries of a metrics.jsonl; a last line that a power cut left half written is passed over."""
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """The entries of a metrics.jsonl. Broken lines, such as a last one cut by a crash, are skipped with a warning."""
     entries = []
     for line in path.read_text(encoding="utf-8").splitlines():
         try:
             entries.append(json.loads(line))
         except json.JSONDecodeError:
-            logger.warning(f"{path}: passed over the broken line {line!r:.60}")
+            logger.warning(f"{path}: skipped the broken line {line!r:.60}")
     return entries
 
 
-def _pyplot():
-    """matplotlib without a screen, or None if it is not installed."""
+def _pyplot() -> Any:
+    """matplotlib's pyplot, drawing to files only, or None if it is not installed."""
     try:
         import matplotlib
     except ImportError:
@@ -77,24 +78,22 @@ def plot_learning_curve(metrics: Path, picture: Path) -> None:
 
 
 def require_matplotlib() -> None:
-    """For those who want pictures and nothing else."""
+    """Raises an error if matplotlib is missing, for commands that only draw."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError(
-            "Pictures are drawn by matplotlib, which is missing: pip install vanilla-transformer[plots]."
-        )
+        raise ImportError("matplotlib is missing, which draws the pictures: pip install vanilla-transformer[plots].")
 
 
 def plot_learning_rates(curves: Sequence[tuple[int, int]], steps: int, picture: Path) -> None:
-    """The paper's learning rate (section 5.3) over the steps, a curve for each (d_model, warm-up steps)."""
+    """The paper's learning rate (section 5.3) over the steps, one curve for each pair (d_model, warm-up steps)."""
     pyplot = _pyplot()
     if pyplot is None:
         return
     figure, axis = pyplot.subplots(figsize=(7, 4.5), layout="constrained")
     for d_model, warmup in curves:
         peak = peak_rate(d_model, warmup)
-        drawn = sorted({*range(1, steps + 1, math.ceil(steps / 2000)), min(warmup, steps)})  # the peak is among them
-        rates = [peak * share_of_peak(step, warmup) for step in drawn]
-        axis.plot(drawn, rates, label=f"d_model {d_model}, {warmup:,} steps of warm-up: peak {peak:.2g}")
+        points = sorted({*range(1, steps + 1, math.ceil(steps / 2000)), min(warmup, steps)})  # the peak included
+        rates = [peak * share_of_peak(step, warmup) for step in points]
+        axis.plot(points, rates, label=f"d_model {d_model}, {warmup:,} steps of warm-up: peak {peak:.2g}")
     axis.set_xlabel("step")
     axis.set_ylabel("learning rate")
     axis.set_ylim(bottom=0)
@@ -110,20 +109,19 @@ def plot_positions(vectors: torch.Tensor, picture: Path, title: str = "") -> Non
     if pyplot is None:
         return
     figure, axis = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    largest = float(vectors.abs().max()) or 1.0  # zero is white whatever the scale
-    scale = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
+    largest = float(vectors.abs().max()) or 1.0  # a symmetric scale, so that zero is white
+    scale: dict[str, Any] = {"cmap": "RdBu_r", "vmin": -largest, "vmax": largest}
     image = axis.imshow(vectors.numpy(), aspect="auto", interpolation="nearest", origin="lower", **scale)
     axis.set_xlabel("dimension")
     axis.set_ylabel("position")
     axis.set_title(title, parse_math=False)
     figure.colorbar(image, ax=axis)
-    figure.savefig(picture, dpi=200)  # two pixels or more for each of 512 dimensions
+    figure.savefig(picture, dpi=200)  # at least two pixels for each of 512 dimensions
     pyplot.close(figure)
 
 
-def plot_bleu_by_length(buckets: list, picture: Path) -> None:
-    """A bar of BLEU for each length of source, with the number of its sentences; `buckets` as `bleu_by_length` makes
-    them."""
+def plot_bleu_by_length(buckets: Sequence[Bucket], picture: Path) -> None:
+    """A bar of BLEU for each bucket of source lengths, with the number of its sentences."""
     pyplot = _pyplot()
     if pyplot is None:
         return
@@ -148,12 +146,12 @@ class Bars:
     """One panel of horizontal bars.
 
     Args:
-        title: What was measured.
-        label: What the values are.
-        values: By name, the first on top.
-        spreads: The least and the greatest beside a value, for names that have them.
-        form: How a value is written at its bar.
-        reference: What the others are compared with, in grey.
+        title: Title of the panel.
+        label: Label of the axis of values.
+        values: The value of each bar, from top to bottom.
+        spreads: Smallest and largest value, for bars that have whiskers.
+        form: Format string of the number beside a bar.
+        reference: The bar that the others are compared with, drawn in grey.
     """
 
     title: str
@@ -170,8 +168,8 @@ def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
     if pyplot is None:
         return
     heights = [1.3 + 0.32 * len(panel.values) for panel in panels]
-    options = {"figsize": (9, sum(heights)), "height_ratios": heights, "squeeze": False, "layout": "constrained"}
-    figure, axes = pyplot.subplots(len(panels), 1, **options)
+    options: dict[str, Any] = {"figsize": (9, sum(heights)), "height_ratios": heights}
+    figure, axes = pyplot.subplots(len(panels), 1, **options, squeeze=False, layout="constrained")
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         for row, (name, value) in enumerate(panel.values.items()):
             least, greatest = panel.spreads.get(name, (value, value))
@@ -181,7 +179,7 @@ def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
             axis.annotate(panel.form.format(value), (greatest, row), (6, 0), textcoords="offset points", va="center")
         axis.set_yticks(range(len(panel.values)), list(panel.values))
         axis.invert_yaxis()
-        axis.margins(x=0.15)  # room for the figures
+        axis.margins(x=0.15)  # room for the numbers
         axis.set_title(textwrap.fill(panel.title, 100), fontsize=9, loc="left", parse_math=False)
         axis.set_xlabel(panel.label, fontsize=9)
         axis.grid(alpha=0.3, axis="x")
@@ -192,26 +190,28 @@ def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
 
 @dataclass(frozen=True)
 class Lines:
-    """One panel of curves over the same places.
+    """One panel of curves over the same points.
 
     Args:
-        label: What the places are.
-        value_label: What the values are.
-        places: Where the values were measured.
-        curves: The values of each curve.
-        spreads: The least and the greatest beside each value.
+        label: Label of the horizontal axis.
+        value_label: Label of the vertical axis.
+        points: Positions on the horizontal axis.
+        curves: The values of each curve at these points.
+        spreads: Smallest and largest value at each point, for each curve.
     """
 
     label: str
     value_label: str
-    places: Sequence[int]
-    curves: dict[str, Sequence[float]]
-    spreads: dict[str, Sequence[tuple[float, float]]]
+    points: Sequence[int]
+    curves: Mapping[str, Sequence[float]]
+    spreads: Mapping[str, Sequence[tuple[float, float]]]
 
 
 def plot_lines(panels: Sequence[Lines], picture: Path, title: str = "") -> None:
-    """Panels side by side, spreads as bands. Both axes double from line to line of the grid: what grows in proportion
-    goes from corner to corner of its cells."""
+    """Panels side by side, with spreads as bands.
+
+    Both axes are logarithmic with base 2, so proportional growth follows the diagonal of the grid.
+    """
     pyplot = _pyplot()
     if pyplot is None:
         return
@@ -219,10 +219,10 @@ def plot_lines(panels: Sequence[Lines], picture: Path, title: str = "") -> None:
     figure, axes = pyplot.subplots(1, len(panels), sharey=True, figsize=size, squeeze=False, layout="constrained")
     for axis, panel in zip(axes[0], panels, strict=True):
         for name, values in panel.curves.items():
-            (line,) = axis.plot(panel.places, values, marker="o", markersize=4, label=name)
-            axis.fill_between(panel.places, *zip(*panel.spreads[name], strict=True), alpha=0.2, color=line.get_color())
+            (line,) = axis.plot(panel.points, values, marker="o", markersize=4, label=name)
+            axis.fill_between(panel.points, *zip(*panel.spreads[name], strict=True), alpha=0.2, color=line.get_color())
         axis.set_xscale("log", base=2)
-        axis.set_xticks(panel.places, [f"{place:,}" for place in panel.places])
+        axis.set_xticks(panel.points, [f"{point:,}" for point in panel.points])
         axis.set_yscale("log", base=2)
         axis.yaxis.set_major_formatter("{x:,.0f}")
         axis.minorticks_off()
@@ -241,7 +241,7 @@ def plot_lines(panels: Sequence[Lines], picture: Path, title: str = "") -> None:
 def plot_attention(
     weights: torch.Tensor, source: Sequence[str], target: Sequence[str], picture: Path, title: str = ""
 ) -> None:
-    """A heat map of one attention matrix [T, S], the tokens on its axes."""
+    """A heat map of one attention matrix [T, S], with the tokens on its axes."""
     pyplot = _pyplot()
     if pyplot is None:
         return
@@ -255,46 +255,18 @@ def plot_attention(
     pyplot.close(figure)
 
 
-@dataclass(frozen=True)
-class AttentionMaps:
-    """One kind of attention in all layers and heads.
-
-    Args:
-        kind: Its name, for example "cross attention".
-        weights: [layers, heads, rows, columns]; each row is a distribution over the columns.
-        rows: The tokens that look.
-        columns: The tokens that are looked at.
-        rows_are: What the rows stand for.
-        columns_are: What the columns stand for.
-    """
-
-    kind: str
-    weights: torch.Tensor
-    rows: Sequence[str]
-    columns: Sequence[str]
-    rows_are: str
-    columns_are: str
-
-    def __post_init__(self):
-        if tuple(self.weights.shape[2:]) != (len(self.rows), len(self.columns)):
-            raise ValueError(
-                f"The {self.kind} is of shape {list(self.weights.shape)} where {len(self.rows)} tokens look at "
-                f"{len(self.columns)}: only models in which each token may look at every other can be drawn."
-            )
-
-
 def plot_attention_heads(maps: AttentionMaps, picture: Path) -> None:
-    """Heat maps of every head, a row of them for each layer, on one scale."""
+    """Heat maps of all heads, one row for each layer, on one scale."""
     pyplot = _pyplot()
     if pyplot is None:
         return
     weights = maps.weights.float().numpy()
     layers, heads, rows, columns = weights.shape
-    height, width = (min(max(0.15 * tokens, 1.2), 4.8) for tokens in (rows, columns))  # inches of one head
-    every_row, every_column = (math.ceil(tokens / 32) for tokens in (rows, columns))  # as many names as have room
+    height, width = (min(max(0.15 * tokens, 1.2), 4.8) for tokens in (rows, columns))  # inches per head
+    every_row, every_column = (math.ceil(tokens / 32) for tokens in (rows, columns))  # at most 32 labels
     size = (1.5 + width * heads, 1.5 + height * layers)
     figure, axes = pyplot.subplots(layers, heads, figsize=size, squeeze=False, layout="constrained")
-    # The square root of the weight sets the colour, or most weights would be one and the same dark blue.
+    # The colour shows the square root of the weight: on a linear scale most weights would look equally dark.
     scale = pyplot.matplotlib.colors.PowerNorm(0.5, vmin=0, vmax=1)
     for (layer, head), axis in np.ndenumerate(axes):
         image = axis.imshow(weights[layer, head], cmap="viridis", norm=scale, aspect="auto")
@@ -309,39 +281,10 @@ def plot_attention_heads(maps: AttentionMaps, picture: Path) -> None:
     pyplot.close(figure)
 
 
-def _name_columns(axis, tokens: Sequence[str], every: int = 1, **style) -> None:
-    # A token such as $x$ is text, not mathematics.
+def _name_columns(axis: "Axes", tokens: Sequence[str], every: int = 1, **style: Any) -> None:
+    # parse_math=False: a token such as $x$ is text, not a formula.
     axis.set_xticks(range(0, len(tokens), every), tokens[::every], parse_math=False, **style)
 
 
-def _name_rows(axis, tokens: Sequence[str], every: int = 1, **style) -> None:
+def _name_rows(axis: "Axes", tokens: Sequence[str], every: int = 1, **style: Any) -> None:
     axis.set_yticks(range(0, len(tokens), every), tokens[::every], parse_math=False, **style)
-
-
-def attention_page(kinds: Sequence[AttentionMaps], title: str) -> str:
-    """One HTML page that needs nothing from elsewhere: choose kind, layer and head; the mouse shows each weight.
-
-    The weights are JSON in the page itself, every digit that float32 has. The page's script puts tokens in as text,
-    never as HTML.
-    """
-    data = [
-        {
-            "kind": maps.kind,
-            "rows": list(maps.rows),
-            "columns": list(maps.columns),
-            "rows_are": maps.rows_are,
-            "columns_are": maps.columns_are,
-            "weights": _shortest_numbers(maps.weights),
-        }
-        for maps in kinds
-    ]
-    # No token can end the script element it is in: JSON has another way to write "<".
-    embedded = json.dumps(data, separators=(",", ":")).replace("<", "\\u003c")
-    parts = {"@title@": html.escape(title), "@data@": embedded}
-    page = files("vanilla_transformer.training").joinpath("attention_page.html").read_text(encoding="utf-8")
-    return re.sub("|".join(parts), lambda place: parts[place[0]], page)
-
-
-def _shortest_numbers(weights: torch.Tensor) -> list:
-    """Nested lists of the shortest decimals that are these numbers in float32: 0.1, not 0.10000000149011612."""
-    return weights.float().numpy().astype(str).astype(float).tolist()

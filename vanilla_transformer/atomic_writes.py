@@ -82,27 +82,25 @@ def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Writes a UTF-8 text file atomically, in place of an older one."""
+    """Writes a text file atomically: under a temporary name first, then renamed."""
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
     try:
-        with open(descriptor, "w", encoding="utf-8", newline="\n") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that nobody else can read
+        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp makes files that only their owner can read
         os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    finally:
+        Path(temporary).unlink(missing_ok=True)
 
 
 def write_json(path: str | Path, content: Any) -> None:
-    """Writes an indented JSON file atomically."""
+    """Writes a JSON file atomically."""
     write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + "\n")
 
 
 def write_lines(path: str | Path, lines: Iterable[str]) -> None:
-    """Writes one string per line atomically."""
+    """Writes a text file atomically, one line for each string."""
     write_text(path, "".join(f"{line}\n" for line in lines))
 
 

@@ -1,10 +1,10 @@
-"""Measure token batches: their padding beside that of other orders, the memory of tokenising, the time of batching.
+"""Measure token batches: padding beside other orders, memory of tokenising, time of batching.
 
     vanilla-benchmark data --train_files data/train --source_lang en --target_lang de --vocab_size 10000
     vanilla-benchmark data --train_files data/train --pairs 1000000 --lengths 4500000
 
-The vocabulary is learned on the way. The synthetic pairs and lengths show what large corpora cost: WMT14 has 4.5
-million pairs.
+The vocabulary is learned from the corpus first. Synthetic pairs and lengths show the cost of large corpora: WMT14 has
+4.5 million pairs.
 """
 
 import tempfile
@@ -13,27 +13,31 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from vanilla_transformer.scripts.benchmarks.benchmark import (
-    OutputArguments,
-    Table,
-    in_fresh_process,
-    peak_memory,
-    report,
-)
+import numpy as np
+from datasets import Dataset
+from transformers import PreTrainedTokenizerBase
+
+from vanilla_transformer.scripts.benchmarks.measuring import in_fresh_process, peak_memory
+from vanilla_transformer.scripts.benchmarks.report import OutputArguments, Table, report
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.batching import Limits, Padding, TokenBatchSampler, column_lengths, cut
+from vanilla_transformer.training.corpus import load_corpus, tokenize
+from vanilla_transformer.training.vocabulary import sentences
 
 
 SIDES = ["source", "target"]
+OURS = "token batches (ours)"
 
 
 @dataclass
 class DataBenchmarkArguments(OutputArguments):
-    """What is measured."""
+    """The vocabulary, the limits of a batch, and the sizes of the synthetic data."""
 
-    vocab_size: int = key(10000, "Pieces of the joint BPE learned from the corpus.")
-    max_tokens: list[int] = key([4096, 1024], "Limits of tokens a side and batch to compare orders under.")
-    pairs: int = key(0, "Synthetic pairs to tokenise and batch for the peak of memory; 0 to leave that out.")
-    lengths: int = key(0, "Synthetic lengths to batch for the time; 0 to leave that out.")
+    vocab_size: int = key(10000, "Tokens in the joint BPE vocabulary learned from the corpus.")
+    max_tokens: list[int] = key([4096, 1024], "Limits of tokens on each side of a batch, to compare orders with.")
+    pairs: int = key(0, "Synthetic pairs to tokenise and batch, for the peak of memory; 0 skips this.")
+    lengths: int = key(0, "Synthetic lengths to batch, for the time; 0 skips this.")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -43,6 +47,7 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(corpus: CorpusArguments, options: DataBenchmarkArguments) -> Iterator[Table]:
+    """The table of paddings, then those of the synthetic data."""
     yield compare_orders(corpus, options)
     if options.pairs:
         seconds, peak = in_fresh_process(tokenise_synthetic_pairs, options.pairs, options.vocab_size)
@@ -53,15 +58,15 @@ def measure(corpus: CorpusArguments, options: DataBenchmarkArguments) -> Iterato
         construction, epoch, batches = time_batching(options.lengths)
         row = {"construction": construction, "an epoch of indices": epoch, "batches": batches}
         formats = {"construction": "{:.2f} s", "an epoch of indices": "{:.2f} s", "batches": "{:,}"}
-        yield Table(f"batching {options.lengths:,} lengths, 25,000 tokens a side", formats, {"token batches": row})
+        title = f"batching {options.lengths:,} lengths, 25,000 tokens on each side"
+        yield Table(title, formats, {"token batches": row})
+
+
+# --- padding ---
 
 
 def compare_orders(corpus_arguments: CorpusArguments, options: DataBenchmarkArguments) -> Table:
-    """The share of padding under each order, the same limits holding for all."""
-    import numpy as np
-
-    from vanilla_transformer.training.batching import Limits, Padding, TokenBatchSampler, column_lengths, cut
-
+    """The share of padding with each order, all with the same limits."""
     _, tokens = learn_and_tokenise(corpus_arguments, options.vocab_size)
     source, target = column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels")
     longest_fitting(min(options.max_tokens), source, target)
@@ -70,36 +75,32 @@ def compare_orders(corpus_arguments: CorpusArguments, options: DataBenchmarkArgu
         "by source length": np.lexsort((target, source)),
         "by the longer side": np.argsort(np.maximum(source, target), kind="stable"),
     }
-    heads = {limit: f"{limit:,} tokens" for limit in options.max_tokens}
-    rows: dict[str, dict[str, float]] = {name: {} for name in [*orders, "token batches (ours)"]}
+    columns = {limit: f"{limit:,} tokens" for limit in options.max_tokens}
+    rows: dict[str, dict[str, float]] = {name: {} for name in [*orders, OURS]}
     notes = []
-    for limit, head in heads.items():
+    for limit, column in columns.items():
         for name, order in orders.items():
-            line = source[order], target[order]
-            rows[name][head] = Padding.measure(*line, cut(*line, Limits(limit, limit))).both
+            lengths = source[order], target[order]
+            rows[name][column] = Padding.measure(*lengths, cut(*lengths, Limits(limit, limit))).both
         padding = TokenBatchSampler(source, target, max_tokens=limit).padding()
-        rows["token batches (ours)"][head] = padding.both
-        notes.append(f"ours at {head} a side: {padding}")
+        rows[OURS][column] = padding.both
+        notes.append(f"ours with {column} on each side: {padding}")
     pairs = f"{len(source):,} pairs, {source.sum():,} source and {target.sum():,} target tokens"
-    formats = dict.fromkeys(heads.values(), "{:.1%}")
+    formats = dict.fromkeys(columns.values(), "{:.1%}")
     return Table(f"padding, both sides together; {pairs}", formats, rows, drawn=list(formats), notes=notes)
 
 
-def learn_and_tokenise(corpus_arguments: CorpusArguments, vocab_size: int):
-    """A joint vocabulary of the training text, and the text in its pieces."""
-    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-    from vanilla_transformer.training.corpus import load_corpus, tokenize
-    from vanilla_transformer.training.vocabulary import sentences
-
+def learn_and_tokenise(corpus_arguments: CorpusArguments, vocab_size: int) -> tuple[PreTrainedTokenizerBase, Dataset]:
+    """A tokenizer with a joint vocabulary of the training text, and the tokenised text."""
     if corpus_arguments.streaming:
-        raise ValueError("--streaming: a stream can't be put in other orders, leave it out.")
+        raise ValueError("--streaming: a stream cannot be reordered, leave it out.")
     text = load_corpus(corpus_arguments, splits=("train",))["train"]
     tokenizer = train_tokenizer(sentences(text, SIDES), vocab_size=vocab_size, show_progress=False)
     return tokenizer, tokenize(text, tokenizer, num_proc=corpus_arguments.num_proc)
 
 
-def longest_fitting(max_tokens: int, source, target) -> int:
-    """The longest side of all pairs with these lengths, which must fit in a batch."""
+def longest_fitting(max_tokens: int, source: np.ndarray, target: np.ndarray) -> int:
+    """The length of the longest side of all pairs; raises an error if it does not fit in a batch."""
     longest = int(max(source.max(), target.max()))
     if longest > max_tokens:
         raise ValueError(
@@ -109,13 +110,11 @@ def longest_fitting(max_tokens: int, source, target) -> int:
     return longest
 
 
-def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
-    """Seconds and peak bytes for reading, tokenising and batching sentences of invented words."""
-    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-    from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
-    from vanilla_transformer.training.corpus import load_corpus, tokenize
-    from vanilla_transformer.training.vocabulary import sentences
+# --- synthetic data ---
 
+
+def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
+    """Seconds and peak bytes of reading, tokenising and batching synthetic sentences."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "pairs.tsv"
         _write_synthetic_pairs(path, pairs)
@@ -132,27 +131,22 @@ def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
 
 
 def time_batching(number: int) -> tuple[float, float, int]:
-    """Seconds for making a sampler and for one epoch of its indices, and its batches; lengths like those of news."""
-    import numpy as np
-
-    from vanilla_transformer.training.batching import TokenBatchSampler
-
+    """Seconds to make a sampler, seconds of one epoch of its indices, and its number of batches. The lengths are
+    distributed like those of news text."""
     draw = np.random.default_rng(0)
     source = draw.lognormal(3.2, 0.6, number).astype(np.int32).clip(2, 250)
     target = (source * draw.lognormal(0.05, 0.2, number)).astype(np.int32).clip(2, 250)
     start = time.perf_counter()
     sampler = TokenBatchSampler(source, target, max_tokens=25_000)
-    made = time.perf_counter()
+    constructed = time.perf_counter()
     pairs = sum(map(len, sampler))
-    done = time.perf_counter()
+    finished = time.perf_counter()
     assert pairs == number
-    return made - start, done - made, len(sampler)
+    return constructed - start, finished - constructed, len(sampler)
 
 
 def _write_synthetic_pairs(path: Path, pairs: int) -> None:
-    """Sentences of 5 to 45 words; word ranks follow Zipf's law, so that a vocabulary has something to learn."""
-    import numpy as np
-
+    """Sentences of 5 to 45 words. Word ranks follow Zipf's law, so that a vocabulary can be learned."""
     draw = np.random.default_rng(0)
     letters = np.array(list("etaoinshrdlu"))
     words = ["".join(draw.choice(letters, size=draw.integers(2, 10))) for _ in range(50_000)]

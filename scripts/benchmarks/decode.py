@@ -1,12 +1,12 @@
-"""Measure translation from text to text, the same weights in other hands.
+"""Measure translation from text to text, with the same weights in different engines.
 
     vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de --sentences 1000
     vanilla-benchmark decode --preset base --input data/test.en --num_beams 4
 
-The reference is a loop over MarianMT's `generate` on the lines as they come, 32 at a time. The `Translator` sorts
-them by length, searches with `beam_search`, and computes in float32 or 8 bits, in torch or, where it is installed,
-CTranslate2. ONNX Runtime (`pip install onnx onnxscript onnxruntime`) runs this model's exported graphs inside the same
-loop as MarianMT. With --references each has its BLEU, which shows what 8 bits cost.
+The reference is a loop over MarianMT's `generate` on the lines in file order, 32 at a time. The `Translator` sorts the
+lines by length, searches with `beam_search`, and computes in float32 or int8, with torch or, if it is installed, with
+CTranslate2. ONNX Runtime (`pip install onnx onnxscript onnxruntime`) runs the exported graphs of this model in the
+same loop as MarianMT. With --references each system has its BLEU, which shows the cost of int8.
 """
 
 from collections.abc import Callable, Iterator
@@ -14,57 +14,60 @@ from dataclasses import dataclass
 from functools import cached_property, partial
 from importlib.util import find_spec
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import Any
 
-from vanilla_transformer.scripts.benchmarks.benchmark import (
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from vanilla_transformer import Translator, VanillaTransformerForConditionalGeneration, beam_search
+from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
+from vanilla_transformer.converters.marian import load, to_marian
+from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
-    Table,
-    begin,
-    compared,
     conditions,
-    not_on_gpu,
-    report,
+    gpu_notes,
     seconds_of,
+    set_up,
+    speed_ratios,
     take_turns,
 )
+from vanilla_transformer.scripts.benchmarks.onnx_model import OnnxModel
+from vanilla_transformer.scripts.benchmarks.peers import configuration
+from vanilla_transformer.scripts.benchmarks.report import Table, report
+from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
-
-    from vanilla_transformer import VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.scripts.benchmarks.onnx_model import OnnxModel
+from vanilla_transformer.training.corpus_files import lines_in_files
+from vanilla_transformer.training.metrics import bleu, require_same_number
 
 
 REFERENCE = "MarianMT generate"
-ONNX = ("onnx", "onnxscript", "onnxruntime")  # what it takes to export a model and to run it
+ONNX = ("onnx", "onnxscript", "onnxruntime")  # the packages that export a model and run it
 
 
 @dataclass
 class DecodeBenchmarkArguments(MeasurementArguments):
-    """What is measured."""
+    """The text, the model, and the beams."""
 
-    input: list[str] = key([], "Text to translate, a sentence a line.")
-    references: list[str] = key([], "Its translations, for BLEU.")
+    input: list[str] = key([], "Files with text to translate, one sentence per line.")
+    references: list[str] = key([], "Files with reference translations, for BLEU.")
     model: str | None = key(None, "A trained model; all systems get its weights.")
-    preset: str | None = key(None, "Random weights of this size in its place, decoded to a fixed length.")
-    vocab_size: int = key(10000, "Pieces of a vocabulary learned from the text, for --preset.")
-    sentences: int = key(200, "How many lines of it.")
-    batch_size: int = key(32, "Lines in a batch; the Translator makes its own.")
-    length: int = key(20, "Tokens of each translation, for --preset.")
-    num_beams: list[int] = key([4, 1], "Beams to measure with; 1 is greedy.")
-    rounds: int = key(3, "Rounds.")
+    preset: str | None = key(None, "Random weights of this size instead of --model, decoded to a fixed length.")
+    vocab_size: int = key(10000, "With --preset: tokens in the vocabulary, which is learned from the text.")
+    sentences: int = key(200, "Number of lines to translate.")
+    batch_size: int = key(32, "Lines in a batch; the Translator makes its own batches.")
+    length: int = key(20, "With --preset: tokens in each translation.")
+    num_beams: list[int] = key([4, 1], "Beam sizes to measure; 1 is greedy.")
+    rounds: int = key(3, "Number of rounds.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if bool(self.model) == bool(self.preset):
-            raise ValueError("Give either --model or --preset: what shall decode?")
+            raise ValueError("Give either --model or --preset: the model that translates.")
         if not self.input:
-            raise ValueError("Give --input: text to translate.")
+            raise ValueError("Give --input: the text to translate.")
         if self.preset and self.references:
-            raise ValueError(f"--preset {self.preset}: random weights have no BLEU, leave out --references.")
+            raise ValueError(f"--preset {self.preset}: random weights have no useful BLEU, leave out --references.")
         for name in ("sentences", "batch_size", "length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1.")
@@ -77,165 +80,162 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(options: DecodeBenchmarkArguments) -> Iterator[Table]:
-    from vanilla_transformer.training.metrics import bleu
-
-    device = begin(options)
+    """One table for each beam size."""
+    device = set_up(options)
     lines, references = read_text(options)
     decoders = make_decoders(options, lines, device)
     what = options.model or f"{options.preset}, random weights, {options.length} tokens each"
+    columns = {"sentences/s": "{:,.1f}", "tokens/s": "{:,.0f}", **RATIO}
+    notes = ["Tokens are those of the translations.", *decoders.not_measured()]
+    if references:
+        columns["BLEU"] = "{:.2f}"
+        notes.append(f"BLEU: {bleu(references, references).signature}")
     for beams in options.num_beams:
-        ways = decoders.ways(beams)
-        translations = {name: way() for name, way in ways.items()}  # which also warms up
-        turns = {name: partial(seconds_of, way, device) for name, way in ways.items()}
-        seconds = take_turns(turns, options.rounds)
-        rows = compared(seconds, REFERENCE)
-        for name, times in seconds.items():
-            rows[name]["sentences/s"] = len(lines) / median(times)
-            rows[name]["tokens/s"] = decoders.tokens_in(translations[name]) / median(times)
-            if references:
-                rows[name]["BLEU"] = bleu(translations[name], references).score
-        notes = ["Tokens are those of the translations.", *decoders.not_measured()]
-        if references:
-            notes.append(f"BLEU: {bleu(references, references).signature}")
         yield Table(
             f"{what}; beam {beams}, {len(lines):,} sentences; {conditions(options, device)}",
-            {"sentences/s": "{:,.1f}", "tokens/s": "{:,.0f}", **RATIO, **({"BLEU": "{:.2f}"} if references else {})},
-            rows,
+            columns,
+            compare_systems(decoders, beams, references, options.rounds, device),
             drawn=["to MarianMT"],
             reference=REFERENCE,
-            notes=[*notes, *not_on_gpu(device)],
+            notes=[*notes, *gpu_notes(device)],
         )
 
 
-def read_text(options: DecodeBenchmarkArguments) -> tuple[list[str], list[str]]:
-    """The lines to translate, and their references where there are any."""
-    from vanilla_transformer.training.corpus_files import lines_in_files
-    from vanilla_transformer.training.metrics import require_same_number
+def compare_systems(
+    decoders: "Decoders", beams: int, references: list[str], rounds: int, device: torch.device
+) -> dict[str, dict[str, Any]]:
+    """Speeds and, if there are references, BLEU of each system with one beam size."""
+    systems = decoders.systems(beams)
+    translations = {name: translate() for name, translate in systems.items()}  # this also warms up
+    turns = {name: partial(seconds_of, translate, device) for name, translate in systems.items()}
+    seconds = take_turns(turns, rounds)
+    rows = speed_ratios(seconds, REFERENCE)
+    for name, times in seconds.items():
+        rows[name]["sentences/s"] = len(decoders.lines) / median(times)
+        rows[name]["tokens/s"] = decoders.tokens_in(translations[name]) / median(times)
+        if references:
+            rows[name]["BLEU"] = bleu(translations[name], references).score
+    return rows
 
+
+def read_text(options: DecodeBenchmarkArguments) -> tuple[list[str], list[str]]:
+    """The lines to translate, and their references if there are any."""
     lines = list(lines_in_files(options.input))
     references = list(lines_in_files(options.references)) if options.references else [""] * len(lines)
     require_same_number(lines, references, "lines of input")
     pairs = [pair for pair in zip(lines, references, strict=True) if pair[0].strip()][: options.sentences]
     if not pairs:
-        raise ValueError(f"--input {' '.join(options.input)} has no text: give a sentence a line.")
+        raise ValueError(f"--input {' '.join(options.input)} has no text: give one sentence per line.")
     lines, references = map(list, zip(*pairs, strict=True))
     return lines, references if options.references else []
 
 
-def make_decoders(options: DecodeBenchmarkArguments, lines: list[str], device) -> "Decoders":
-    """The trained model, or one with random weights and a vocabulary that fits the text."""
-    import torch
-
-    from vanilla_transformer import VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.converters.marian import load
-    from vanilla_transformer.scripts.benchmarks.peers import configuration
-    from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
-
+def make_decoders(options: DecodeBenchmarkArguments, lines: list[str], device: torch.device) -> "Decoders":
+    """Decoders of the trained model, or of a model with random weights and a vocabulary learned from the text."""
     if options.model:
-        model, tokenizers, length = load(options.model, "vanilla_transformer"), load_tokenizers(options.model), None
+        model, length = load(options.model, "vanilla_transformer"), None
+        tokenizer, target_tokenizer = load_tokenizers(options.model)
     else:
-        vocabulary = {"vocab_size": options.vocab_size, "min_frequency": 1, "show_progress": False}
-        tokenizers, length = (train_tokenizer(lines, **vocabulary), None), options.length
+        assert options.preset is not None  # the options give one of the two
         model = VanillaTransformerForConditionalGeneration(configuration(options.preset, options.vocab_size)).eval()
-    return Decoders(model.to(device, getattr(torch, options.dtype)), *tokenizers, lines, options.batch_size, length)
+        tokenizer = train_tokenizer(lines, vocab_size=options.vocab_size, min_frequency=1, show_progress=False)
+        target_tokenizer, length = None, options.length
+    model.to(device, getattr(torch, options.dtype))
+    return Decoders(model, tokenizer, target_tokenizer, lines, options.batch_size, length)
 
 
 @dataclass
 class Decoders:
-    """Ways to translate the same lines with the same weights, from text to text.
+    """Systems that translate the same lines with the same weights, from text to text.
 
     Args:
         model: The model.
-        tokenizer: Its tokenizer, or the source's.
-        target_tokenizer: The target's, for separate vocabularies.
+        tokenizer: Its tokenizer, or that of the source with separate vocabularies.
+        target_tokenizer: The tokenizer of the target, with separate vocabularies.
         lines: The text.
-        batch_size: Lines in a batch of those ways that take them as they come.
-        fixed_length: Tokens of each translation, where weights are random and would never end one.
+        batch_size: Lines in a batch of the systems that translate in file order.
+        fixed_length: Tokens in each translation with random weights, which would not end one by themselves.
     """
 
-    model: "VanillaTransformerForConditionalGeneration"
-    tokenizer: "PreTrainedTokenizerBase"
-    target_tokenizer: "PreTrainedTokenizerBase | None"
+    model: VanillaTransformerForConditionalGeneration
+    tokenizer: PreTrainedTokenizerBase
+    target_tokenizer: PreTrainedTokenizerBase | None
     lines: list[str]
     batch_size: int = 32
     fixed_length: int | None = None
 
-    def ways(self, beams: int) -> dict[str, Callable[[], list[str]]]:
-        """The ways there are on this machine, by name."""
-        from vanilla_transformer import beam_search
-        from vanilla_transformer.converters.marian import to_marian
-
+    def systems(self, beams: int) -> dict[str, Callable[[], list[str]]]:
+        """The systems that this machine can run, by name."""
         marian = to_marian(self.model).to(self.model.device)
-        found = {
-            REFERENCE: partial(self.in_file_order, marian, beams),
-            "MarianMT, beam_search": partial(self.in_file_order, marian, beams, custom_generate=beam_search.search),
-            "this model, stock generate": partial(self.in_file_order, self.model, beams),
-            "this model, beam_search": partial(
-                self.in_file_order, self.model, beams, custom_generate=beam_search.search
-            ),
+        in_file_order, search = self.in_file_order, beam_search.search
+        systems: dict[str, Callable[[], list[str]]] = {
+            REFERENCE: partial(in_file_order, marian, beams),
+            "MarianMT, beam_search": partial(in_file_order, marian, beams, custom_generate=search),
+            "this model, stock generate": partial(in_file_order, self.model, beams),
+            "this model, beam_search": partial(in_file_order, self.model, beams, custom_generate=search),
             "Translator": self.translator(beams),
         }
-        if self.is_plain:
-            found["Translator int8"] = self.translator(beams, quantization="int8")
+        if self.on_cpu_in_float32:
+            systems["Translator int8"] = self.translator(beams, quantization="int8")
         if not missing("ctranslate2"):
             for quantization in (self.dtype, "int8"):
                 name = f"Translator, CTranslate2 {quantization}".removesuffix(" float32")
-                found[name] = self.translator(beams, backend="ctranslate2", quantization=quantization)
-        if self.is_plain and not missing(*ONNX):
-            onnx = partial(self.in_file_order, self.onnx_model, beams)
-            found |= {"ONNX Runtime, stock generate": onnx}
-            found |= {"ONNX Runtime, beam_search": partial(onnx, custom_generate=beam_search.search)}
-        return found
+                systems[name] = self.translator(beams, backend="ctranslate2", quantization=quantization)
+        if self.on_cpu_in_float32 and not missing(*ONNX):
+            onnx = partial(in_file_order, self.onnx_model, beams)
+            systems["ONNX Runtime, stock generate"] = onnx
+            systems["ONNX Runtime, beam_search"] = partial(onnx, custom_generate=search)
+        return systems
 
     def not_measured(self) -> list[str]:
-        """Which of the ways are not among them here, and why."""
-        sentences = []
-        if not self.is_plain:
-            sentences.append("ONNX Runtime and the Translator's int8 in torch: only on the CPU, from float32.")
+        """Notes on the systems that this machine can't run."""
+        notes = []
+        if not self.on_cpu_in_float32:
+            notes.append("ONNX Runtime and the Translator's int8 in torch run only on the CPU, from float32.")
         for engine, packages in (("CTranslate2", ("ctranslate2",)), ("ONNX Runtime", ONNX)):
             if names := missing(*packages):
-                sentences.append(f"{engine} was not measured: not installed ({', '.join(names)}).")
-        return sentences
+                notes.append(f"{engine} was not measured: not installed ({', '.join(names)}).")
+        return notes
 
     @property
     def dtype(self) -> str:
         return str(self.model.dtype).removeprefix("torch.")
 
     @property
-    def is_plain(self) -> bool:
+    def on_cpu_in_float32(self) -> bool:
         return self.model.device.type == "cpu" and self.dtype == "float32"
 
     @cached_property
-    def onnx_model(self) -> "OnnxModel":
-        from vanilla_transformer.scripts.benchmarks.onnx_model import OnnxModel
-
+    def onnx_model(self) -> OnnxModel:
         return OnnxModel(self.model)
 
-    def in_file_order(self, model: "PreTrainedModel", beams: int, **more) -> list[str]:
-        """What one writes first: batches of lines as they stand in the file."""
-        texts = []
+    def in_file_order(self, model: PreTrainedModel, beams: int, **generation: Any) -> list[str]:
+        """The simplest loop: batches of lines in file order."""
+        texts: list[str] = []
         for start in range(0, len(self.lines), self.batch_size):
             lines = self.lines[start : start + self.batch_size]
             batch = self.tokenizer(lines, padding=True, return_tensors="pt").to(model.device)
-            room = {} if self.fixed_length else {"max_length": batch["input_ids"].shape[1] + 51}
-            output = model.generate(**batch, **self.options(beams), **room, **more)
+            # One more than the extra tokens: max_length includes the start token.
+            limit = {"max_length": batch["input_ids"].shape[1] + DEFAULT_EXTRA_TOKENS + 1}
+            options = {**self.options(beams), **({} if self.fixed_length else limit), **generation}
+            output = model.generate(**batch, **options)
             texts += (self.target_tokenizer or self.tokenizer).batch_decode(output, skip_special_tokens=True)
         return texts
 
-    def translator(self, beams: int, **engine) -> Callable[[], list[str]]:
-        from vanilla_transformer import Translator
-
+    def translator(self, beams: int, **engine: Any) -> Callable[[], list[str]]:
+        """A function that translates the lines with `Translator`."""
         translator = Translator(self.model, self.tokenizer, self.target_tokenizer, **engine)
-        return lambda: translator(self.lines, **self.options(beams))
+        return lambda: list(translator(self.lines, **self.options(beams)))
 
-    def options(self, beams: int) -> dict:
+    def options(self, beams: int) -> dict[str, Any]:
+        """Options of `generate` that all systems share."""
         penalty = {"length_penalty": 0.6} if beams > 1 else {}
         length = self.fixed_length
         fixed = {"min_new_tokens": length, "max_new_tokens": length} if length else {}
         return {"num_beams": beams, **penalty, **fixed}
 
     def tokens_in(self, translations: list[str]) -> int:
-        """Tokens that had to be written for these, ends of sentences included."""
+        """Tokens of the translations, ends of sentences included."""
         if self.fixed_length:
             return self.fixed_length * len(translations)
         tokenizer = self.target_tokenizer or self.tokenizer
@@ -243,7 +243,7 @@ class Decoders:
 
 
 def missing(*packages: str) -> list[str]:
-    """Those that are not installed."""
+    """The packages that are not installed."""
     return [name for name in packages if find_spec(name) is None]
 
 

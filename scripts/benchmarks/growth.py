@@ -3,9 +3,8 @@
     vanilla-benchmark growth --preset tiny --output_dir runs/growth
     vanilla-benchmark growth --preset base --max_tokens 2048 4096 8192 --lengths 32 64 --layers 2 4 6
 
-One of the three changes at a time, on random tokens without padding: the tokens of a batch at one length of sentence,
-the length of its sentences at one number of tokens, and the layers of each stack. The others stay at --at_tokens,
---at_length and what the preset has.
+One of three sizes changes at a time, on random tokens without padding: the tokens of a batch, the length of its
+sentences, and the layers of each stack. The other sizes stay at --at_tokens, --at_length and the preset's layers.
 """
 
 from collections.abc import Iterator
@@ -13,20 +12,24 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 
-from vanilla_transformer.scripts.benchmarks.benchmark import (
+import torch
+
+from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
-    Table,
-    begin,
-    compared,
     conditions,
-    not_on_gpu,
-    report,
+    gpu_notes,
     seconds_of,
+    set_up,
+    speed_ratios,
     take_turns,
 )
+from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner, random_batch
+from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.plots import Lines, plot_lines
 
 
 OURS, THEIRS = "vanilla_transformer", "MarianMT"
@@ -34,19 +37,19 @@ OURS, THEIRS = "vanilla_transformer", "MarianMT"
 
 @dataclass
 class GrowthBenchmarkArguments(MeasurementArguments):
-    """What is measured."""
+    """The sizes to compare."""
 
     preset: str = key("tiny", "Size of the models.")
-    vocab_size: int = key(10000, "Pieces of the vocabulary.")
-    max_tokens: list[int] = key([512, 1024, 2048, 4096, 8192], "Tokens a side of the batch to compare.")
-    lengths: list[int] = key([8, 16, 32, 64, 128], "Lengths of sentence to compare.")
-    layers: list[int] = key([1, 2, 4, 8], "Layers of each stack to compare.")
-    at_tokens: int = key(2048, "Tokens a side while something else changes.")
-    at_length: int = key(32, "Length of sentence while something else changes.")
-    rounds: int = key(3, "Rounds.")
+    vocab_size: int = key(10000, "Tokens in the vocabulary.")
+    max_tokens: list[int] = key([512, 1024, 2048, 4096, 8192], "Tokens on each side of the batch, to compare.")
+    lengths: list[int] = key([8, 16, 32, 64, 128], "Sentence lengths to compare.")
+    layers: list[int] = key([1, 2, 4, 8], "Layers of each stack, to compare.")
+    at_tokens: int = key(2048, "Tokens on each side while another size changes.")
+    at_length: int = key(32, "Sentence length while another size changes.")
+    rounds: int = key(3, "Number of rounds.")
     compile: bool = key(False, "Compile the models (torch.compile).")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         for name in ("max_tokens", "lengths", "layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
@@ -68,53 +71,61 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(options: GrowthBenchmarkArguments) -> Iterator[Table]:
-    device = begin(options)
+    """One table for each size that changes."""
+    device = set_up(options)
     tokens, length = options.at_tokens, options.at_length
-    points = {
+    axes: dict[str, dict[int, tuple[int, int, dict[str, int]]]] = {
         "tokens in the batch": {number: (number, length, {}) for number in options.max_tokens},
         "tokens in a sentence": {number: (tokens, number, {}) for number in options.lengths},
         "layers of each stack": {
             number: (tokens, length, {"encoder_layers": number, "decoder_layers": number}) for number in options.layers
         },
     }
-    for axis, values in points.items():
-        rows = {f"{number:,}": cost(*point, options, device) for number, point in values.items()}
+    for axis, points in axes.items():
+        rows = {f"{number:,}": cost(*point, options, device) for number, point in points.items()}
         yield Table(
             f"{axis}: ms of an update; {options.preset}, {conditions(options, device)}",
             {OURS: "{:,.1f}", THEIRS: "{:,.1f}", **RATIO},
             rows,
-            notes=not_on_gpu(device),
+            notes=gpu_notes(device),
         )
 
 
-def cost(tokens: int, length: int, fields: dict, options: GrowthBenchmarkArguments, device) -> dict:
-    """Milliseconds of an update of each system, and how they compare."""
-    from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner, random_batch
-
+def cost(
+    tokens: int, length: int, fields: dict[str, int], options: GrowthBenchmarkArguments, device: torch.device
+) -> dict[str, Any]:
+    """Milliseconds of an update of each system, and their ratio."""
     batch = random_batch(tokens, length, options.vocab_size, device)
     config = configuration(options.preset, options.vocab_size, **fields)
-    kind = {"device": device, "dtype": options.dtype, "compile": options.compile}
-    updates = {name: partial(make_learner(name, config, **kind), batch) for name in (OURS, THEIRS)}
+    learners = {
+        name: make_learner(name, config, device=device, dtype=options.dtype, compile=options.compile)
+        for name in (OURS, THEIRS)
+    }
+    updates = {name: partial(learner, batch) for name, learner in learners.items()}
     take_turns(updates, rounds=1)  # to warm up
-    turns = {name: partial(seconds_of, update, device) for name, update in updates.items()}
-    seconds = take_turns(turns, options.rounds)
-    found = {name: 1000 * median(times) for name, times in seconds.items()}
+    seconds = take_turns(
+        {name: partial(seconds_of, update, device) for name, update in updates.items()}, options.rounds
+    )
+    milliseconds = {name: 1000 * median(times) for name, times in seconds.items()}
     spreads = {f"{name}, spread": [1000 * min(times), 1000 * max(times)] for name, times in seconds.items()}
-    return {**found, **spreads, **compared(seconds, THEIRS)[OURS]}
+    return {**milliseconds, **spreads, **speed_ratios(seconds, THEIRS)[OURS]}
 
 
 def draw_lines(tables: list[Table], picture: Path) -> None:
-    """A panel for each of the three."""
-    from vanilla_transformer.training.plots import Lines, plot_lines
-
+    """One panel for each table."""
     panels = []
     for table in tables:
         axis = table.title.partition(":")[0]
-        places = [int(number.replace(",", "")) for number in table.rows]
+        points = [int(number.replace(",", "")) for number in table.rows]
         curves = {name: [row[name] for row in table.rows.values()] for name in (OURS, THEIRS)}
-        spreads = {name: [tuple(row[f"{name}, spread"]) for row in table.rows.values()] for name in curves}
-        panels.append(Lines(axis, "ms of an update", places, curves, spreads))
+        spreads = {name: [_pair(row[f"{name}, spread"]) for row in table.rows.values()] for name in curves}
+        panels.append(Lines(axis, "ms of an update", points, curves, spreads))
     plot_lines(panels, picture, title=tables[0].title.partition("; ")[2])
+
+
+def _pair(spread: list[float]) -> tuple[float, float]:
+    smallest, largest = spread
+    return smallest, largest
 
 
 if __name__ == "__main__":

@@ -3,36 +3,36 @@
     vanilla-benchmark memory --preset base --vocab_size 37000
     vanilla-benchmark memory --preset big --max_tokens 8192 --length 64
 
-Each system makes its updates in a process of its own, on a batch of random tokens.
+Each system trains in its own process, on a batch of random tokens.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from vanilla_transformer.scripts.benchmarks.benchmark import (
+from vanilla_transformer.scripts.benchmarks.measuring import (
     MeasurementArguments,
-    Table,
-    begin,
     conditions,
+    gpu_notes,
     in_fresh_process,
-    not_on_gpu,
     peak_memory,
-    report,
+    set_up,
 )
+from vanilla_transformer.scripts.benchmarks.peers import MODELS, configuration, make_learner, random_batch
+from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
 @dataclass
 class MemoryBenchmarkArguments(MeasurementArguments):
-    """What is measured."""
+    """Size of the models and of the batch."""
 
     preset: str = key("base", "Size of the models.")
-    vocab_size: int = key(37000, "Pieces of the vocabulary.")
-    max_tokens: int = key(4096, "Tokens a side of the batch.")
-    length: int = key(32, "Tokens of each sentence in it.")
-    rounds: int = key(2, "Updates; from the second on Adam has its moments.")
+    vocab_size: int = key(37000, "Tokens in the vocabulary.")
+    max_tokens: int = key(4096, "Tokens on each side of the batch.")
+    length: int = key(32, "Tokens in each sentence of the batch.")
+    rounds: int = key(2, "Number of updates; from the second on, Adam has its moments.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not 1 <= self.length <= self.max_tokens:
             raise ValueError(f"--length {self.length} must lie between 1 and --max_tokens {self.max_tokens}.")
@@ -45,30 +45,27 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(options: MemoryBenchmarkArguments) -> Iterator[Table]:
-    from vanilla_transformer.scripts.benchmarks.peers import MODELS
-
-    device = begin(options)
+    """The table of peaks."""
+    device = set_up(options)
     peaks = {name: in_fresh_process(peak_of_training, name, options) for name in MODELS}
     rows = {name: {"peak": peak / 2**20, "to MarianMT": peak / peaks["MarianMT"]} for name, peak in peaks.items()}
     yield Table(
-        f"memory of training, {options.preset}, {options.vocab_size:,} pieces, {options.max_tokens:,} tokens a side; "
-        + conditions(options, device),
+        f"memory of training, {options.preset}, vocabulary of {options.vocab_size:,}, {options.max_tokens:,} tokens "
+        f"on each side; {conditions(options, device)}",
         {"peak": "{:,.0f} MiB", "to MarianMT": "{:.2f}"},
         rows,
         drawn=["peak"],
         reference="MarianMT",
         notes=[
-            "Weights, gradients, Adam's moments and activations; not what Python and its libraries take themselves.",
-            *not_on_gpu(device),
+            "Weights, gradients, Adam's moments and activations, without the memory of Python and its libraries.",
+            *gpu_notes(device),
         ],
     )
 
 
 def peak_of_training(name: str, options: MemoryBenchmarkArguments) -> int:
-    """Bytes beyond what the process took before there was a model."""
-    from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner, random_batch
-
-    device = begin(options)
+    """Peak bytes of a few updates, beyond the peak of the process before the model was made."""
+    device = set_up(options)
     batch = random_batch(options.max_tokens, options.length, options.vocab_size, device)
     before = peak_memory(device)
     learner = make_learner(name, configuration(options.preset, options.vocab_size), device=device, dtype=options.dtype)

@@ -1,7 +1,8 @@
-"""What is measured beside this model: the same network in other hands, with the same weights where it has them."""
+"""The systems that this model is compared with: the same network in MarianMT and torch.nn.Transformer."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -19,8 +20,8 @@ Loss = Callable[[Batch], torch.Tensor]
 SMOOTHING = 0.1
 
 
-def configuration(preset: str, vocab_size: int, **fields) -> VanillaTransformerConfig:
-    """A preset that MarianMT can express as well."""
+def configuration(preset: str, vocab_size: int, **fields: Any) -> VanillaTransformerConfig:
+    """A preset, changed so that MarianMT can express it."""
     common = {"position_encoding": "sinusoidal_halves", "label_smoothing": SMOOTHING}
     return VanillaTransformerConfig.from_preset(preset, vocab_size=vocab_size, **{**common, **fields})
 
@@ -34,7 +35,7 @@ class Learner:
 
     Args:
         model: The model.
-        loss: The smoothed loss of a batch.
+        loss: The label-smoothed loss of a batch.
         dtype: Type of the arithmetic; the weights stay in float32.
     """
 
@@ -42,12 +43,12 @@ class Learner:
     loss: Loss
     dtype: torch.dtype = torch.float32
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         self.model.train()
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=1e-4, betas=(0.9, 0.98), eps=1e-9, fused=True)
 
     def __call__(self, batch: Batch) -> torch.Tensor:
-        # Nothing here waits for a GPU: whoever measures does.
+        # Nothing here waits for a GPU; `seconds_of` does.
         with torch.autocast(batch["input_ids"].device.type, torch.bfloat16, enabled=self.dtype == torch.bfloat16):
             loss = self.loss(batch)
         loss.backward()
@@ -64,7 +65,7 @@ def make_learner(
     dtype: str = "float32",
     compile: bool = False,
 ) -> Learner:
-    """The learner of that name among `MODELS`."""
+    """A learner with one of the `MODELS`, by name."""
     model, loss = MODELS[name](config)
     model.to(device)
     if compile:
@@ -73,36 +74,39 @@ def make_learner(
 
 
 def our_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
+    """This package's model and loss."""
     model = VanillaTransformerForConditionalGeneration(config)
     criterion = LabelSmoothedCrossEntropy(SMOOTHING)
     return model, lambda batch: model(**batch, criterion=criterion).loss
 
 
 def marian_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
-    """MarianMT of the library with torch's own smoothed loss, and without the cache that only decoding needs."""
+    """The library's MarianMT with torch's label-smoothed loss, without the cache that only decoding needs."""
     model = to_marian(VanillaTransformerForConditionalGeneration(config))
-    return model, lambda batch: _loss_of_logits(model(**_fed(batch, config), use_cache=False).logits, batch["labels"])
+    return model, lambda batch: _loss_of_logits(
+        model(**_model_inputs(batch, config), use_cache=False).logits, batch["labels"]
+    )
 
 
 def torch_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
     """`torch.nn.Transformer` between tied embeddings."""
     model = TorchTransformer(config)
-    return model, lambda batch: _loss_of_logits(model(**_fed(batch, config)), batch["labels"])
+    return model, lambda batch: _loss_of_logits(model(**_model_inputs(batch, config)), batch["labels"])
 
 
 MODELS = {"vanilla_transformer": our_model, "MarianMT": marian_model, "torch.nn.Transformer": torch_model}
 
 
 def random_batch(tokens: int, length: int, vocab_size: int, device: torch.device) -> Batch:
-    """A batch of at most so many random tokens a side in sentences of one length, without padding."""
+    """A batch of random sentences of one length, with at most `tokens` tokens on each side and no padding."""
     ids = torch.randint(4, vocab_size, (tokens // length, length), device=device)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 
 
 class TorchTransformer(nn.Module):
-    """torch's layers in the paper's arrangement."""
+    """`torch.nn.Transformer` with the paper's embeddings, positions and dropout."""
 
-    def __init__(self, config: VanillaTransformerConfig):
+    def __init__(self, config: VanillaTransformerConfig) -> None:
         super().__init__()
         self.embedding = nn.Embedding(config.vocab_size, config.d_model)
         nn.init.normal_(self.embedding.weight, std=config.d_model**-0.5)
@@ -117,23 +121,26 @@ class TorchTransformer(nn.Module):
             dropout=config.dropout,
             batch_first=True,
         )
-        # Where the paper drops nothing: attention weights, and between the layers of the feed-forward.
+        # The paper has no dropout on attention weights, nor inside the feed-forward network.
         for layer in (*self.transformer.encoder.layers, *self.transformer.decoder.layers):
             layer.dropout.p = layer.self_attn.dropout = 0.0
         for layer in self.transformer.decoder.layers:
             layer.multihead_attn.dropout = 0.0
         self.scale = config.d_model**0.5
 
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor, decoder_input_ids: torch.Tensor):
-        hidden = attention_mask == 0
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, decoder_input_ids: torch.Tensor
+    ) -> torch.Tensor:
+        """Logits [B, T, V]."""
+        padding = attention_mask == 0
         length = decoder_input_ids.shape[1]
         states = self.transformer(
             self._embed(input_ids),
             self._embed(decoder_input_ids),
-            tgt_mask=torch.ones(length, length, dtype=torch.bool, device=hidden.device).triu(1),
+            tgt_mask=torch.ones(length, length, dtype=torch.bool, device=padding.device).triu(1),
             tgt_is_causal=True,
-            src_key_padding_mask=hidden,
-            memory_key_padding_mask=hidden,
+            src_key_padding_mask=padding,
+            memory_key_padding_mask=padding,
         )
         return F.linear(states, self.embedding.weight)
 
@@ -142,8 +149,12 @@ class TorchTransformer(nn.Module):
         return self.dropout(self.embedding(ids) * self.scale + positions)
 
 
-def _fed(batch: Batch, config: VanillaTransformerConfig) -> Batch:
-    shifted = shift_right(batch["labels"], config.decoder_start_token_id, config.pad_token_id)
+def _model_inputs(batch: Batch, config: VanillaTransformerConfig) -> Batch:
+    """The inputs of models that do not shift the labels themselves."""
+    start, padding = config.decoder_start_token_id, config.pad_token_id
+    assert start is not None
+    assert padding is not None
+    shifted = shift_right(batch["labels"], start, padding)
     return {
         "input_ids": batch["input_ids"],
         "attention_mask": batch["attention_mask"],
@@ -156,14 +167,14 @@ def _loss_of_logits(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
     return F.cross_entropy(*flat, ignore_index=IGNORED_LABEL, label_smoothing=SMOOTHING)
 
 
-# --- how fast the machine is ---
+# --- the speed of the machine ---
 
 
-def products_of(config: VanillaTransformerConfig, batch: Batch) -> float:
-    """Floating-point operations that an update on the real tokens of a batch can't do without: those of its matrix
-    products, forward and, twice as many, backward."""
-    mask, real = batch["attention_mask"], batch["labels"] != IGNORED_LABEL
-    source_lengths, target_lengths = mask.sum(1).double(), real.sum(1).double()
+def update_flops(config: VanillaTransformerConfig, batch: Batch) -> float:
+    """Floating-point operations of the matrix products that an update needs for the real tokens of a batch: forward,
+    and twice as many backward."""
+    mask, label_mask = batch["attention_mask"], batch["labels"] != IGNORED_LABEL
+    source_lengths, target_lengths = mask.sum(1).double(), label_mask.sum(1).double()
     source, target = source_lengths.sum().item(), target_lengths.sum().item()
     d, ff = config.d_model, config.encoder_ffn_dim
     encoder = source * (4 * d * d + 2 * d * ff) + 2 * d * (source_lengths**2).sum().item()
@@ -174,12 +185,12 @@ def products_of(config: VanillaTransformerConfig, batch: Batch) -> float:
 
 
 class LargeProducts:
-    """Matrix products large enough to show the peak of a machine, a fraction of a second of them a call."""
+    """Matrix products large enough to reach the peak speed of the machine; one call takes a fraction of a second."""
 
-    def __init__(self, device: torch.device, dtype: torch.dtype):
+    def __init__(self, device: torch.device, dtype: torch.dtype) -> None:
         width, self.number = (8192, 20) if device.type == "cuda" else (1024, 10)
         self.left, self.right = (torch.randn(width, width, device=device, dtype=dtype) for _ in range(2))
-        self.operations = self.number * 2 * width**3
+        self.flops = self.number * 2 * width**3
 
     def __call__(self) -> None:
         for _ in range(self.number):

@@ -4,36 +4,52 @@
     vanilla-benchmark train --train_files data/train --preset base --order random --output_dir runs/benchmark
     vanilla-benchmark train --train_files data/train --preset base --device cuda --dtype bfloat16 --compile
 
-An update is forward, loss, backward and Adam. Each system has a process of its own, in which it alone decides about
-memory. Tokens are those of both sides, padding not counted. The share of the
-peak is that of the matrix products which real tokens can't do without in the speed of large matrix products, measured
-in the same rounds.
+An update is forward, loss, backward and Adam. Each system runs in its own process, so that it does not affect the
+memory allocation of the others. Tokens are counted on both sides, without padding. "Of the peak" compares the matrix
+products that the real tokens need with the speed of large matrix products, measured in the same rounds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
 from typing import Literal
 
-from vanilla_transformer.scripts.benchmarks.benchmark import (
+import numpy as np
+import torch
+from transformers import DataCollatorForSeq2Seq
+
+from vanilla_transformer.loss import IGNORED_LABEL
+from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
-    Table,
-    begin,
-    compared,
     conditions,
-    not_on_gpu,
-    process,
-    report,
+    gpu_notes,
     seconds_of,
+    set_up,
+    speed_ratios,
     take_turns,
+    worker_process,
 )
+from vanilla_transformer.scripts.benchmarks.peers import (
+    Batch,
+    LargeProducts,
+    Learner,
+    configuration,
+    make_learner,
+    update_flops,
+)
+from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.batching import Limits, TokenBatchSampler, column_lengths, cut
+from vanilla_transformer.training.malloc import keep_freed_memory
 
 
 KEPT = "freed memory kept"
+PEAK = "large matrix products"
 # The model, and whether freed memory is kept.
 SYSTEMS = {
     f"vanilla_transformer, {KEPT}": ("vanilla_transformer", True),
@@ -46,16 +62,16 @@ SYSTEMS = {
 
 @dataclass
 class TrainBenchmarkArguments(MeasurementArguments):
-    """What is measured."""
+    """Size of the models, and the batches."""
 
     preset: str = key("tiny", "Size of the models.")
-    vocab_size: int = key(10000, "Pieces of the joint BPE learned from the corpus.")
-    max_tokens: int = key(4096, "Tokens a side and batch, padding included.")
-    order: Literal["bucketed", "random"] = key("bucketed", "Batches of similar lengths, or of pairs as they come.")
+    vocab_size: int = key(10000, "Tokens in the joint BPE vocabulary learned from the corpus.")
+    max_tokens: int = key(4096, "Tokens on each side of a batch, padding included.")
+    order: Literal["bucketed", "random"] = key("bucketed", "Batches of similar lengths, or of pairs in random order.")
     batches: int = key(4, "Updates of each system in a round.")
     compile: bool = key(False, "Compile the models (torch.compile).")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if self.batches < 1:
             raise ValueError(f"--batches {self.batches} must be at least 1.")
@@ -68,27 +84,19 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterator[Table]:
-    import torch
-
-    from vanilla_transformer.scripts.benchmarks.peers import LargeProducts, configuration, products_of
-
-    device = begin(options)
+    """The table of training speeds."""
+    device = set_up(options)
     batches = [dict(batch) for batch in training_batches(corpus, options)]
-    config = configuration(options.preset, options.vocab_size)
-    peak = LargeProducts(device, getattr(torch, options.dtype))
-    with ExitStack() as stack:
-        systems = {name: stack.enter_context(process(start, *how, batches, options)) for name, how in SYSTEMS.items()}
-        turns = {name: lambda each=each: each.submit(train).result() for name, each in systems.items()}
-        turns["the peak"] = partial(seconds_of, peak, device)
-        take_turns(turns, rounds=1)  # to warm up: memory, and with --compile the compiler
-        seconds = take_turns(turns, options.rounds)
+    large_products = LargeProducts(device, getattr(torch, options.dtype))
+    seconds = measure_systems(batches, large_products, options, device)
+    peak_flops = large_products.flops / median(seconds.pop(PEAK))
 
-    operations_a_second = peak.operations / median(seconds.pop("the peak"))
-    tokens, products = sum(map(real_tokens, batches)), sum(products_of(config, batch) for batch in batches)
-    rows = compared(seconds, "MarianMT")
+    config = configuration(options.preset, options.vocab_size)
+    tokens, flops = sum(map(real_tokens, batches)), sum(update_flops(config, batch) for batch in batches)
+    rows = speed_ratios(seconds, "MarianMT")
     for name, times in seconds.items():
         rows[name]["tokens/s"] = tokens / median(times)
-        rows[name]["of the peak"] = products / median(times) / operations_a_second
+        rows[name]["of the peak"] = flops / median(times) / peak_flops
     yield Table(
         f"training, {options.preset}, {options.order} batches of {options.max_tokens:,} tokens; "
         + conditions(options, device),
@@ -97,39 +105,59 @@ def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterat
         drawn=["to MarianMT"],
         reference="MarianMT",
         notes=[
-            f"The peak of matrix products is {operations_a_second / 1e9:,.1f} GFLOP/s. Tokens are those of both "
-            "sides, padding not counted.",
-            f"{KEPT!r}: as this package's trainer has it on a CPU, see training/memory.py.",
-            *not_on_gpu(device),
+            f"The peak of matrix products is {peak_flops / 1e9:,.1f} GFLOP/s. Tokens are counted on both sides, "
+            "without padding.",
+            f"{KEPT!r}: the setting of this package's trainer on a CPU, see training/malloc.py.",
+            *gpu_notes(device),
         ],
     )
 
 
+def measure_systems(
+    batches: list[Batch], large_products: LargeProducts, options: TrainBenchmarkArguments, device: torch.device
+) -> dict[str, list[float]]:
+    """Seconds of each round of each system, and of large matrix products, which take turns with them."""
+    with ExitStack() as stack:
+        workers = {
+            name: stack.enter_context(worker_process(start_system, *how, batches, options))
+            for name, how in SYSTEMS.items()
+        }
+        turns: dict[str, Callable[[], float]] = {
+            name: partial(run_in_worker, worker) for name, worker in workers.items()
+        }
+        turns[PEAK] = partial(seconds_of, large_products, device)
+        take_turns(turns, rounds=1)  # to warm up: memory, and with --compile the compiler
+        return take_turns(turns, options.rounds)
+
+
+def run_in_worker(worker: ProcessPoolExecutor) -> float:
+    return worker.submit(run_updates).result()
+
+
 # --- in the process of one system ---
 
+timed_updates: Callable[[], float]  # set by `start_system`, once in each process
 
-def start(name: str, keeps_memory: bool, batches: list[dict], options: TrainBenchmarkArguments) -> None:
-    """Makes the learner that all later calls of `train` are about."""
-    global work, device
 
-    from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner
-    from vanilla_transformer.training.malloc import keep_freed_memory
+def start_system(name: str, keeps_memory: bool, batches: list[Batch], options: TrainBenchmarkArguments) -> None:
+    """Makes the system that `run_updates` trains in this process."""
+    global timed_updates
 
-    device = begin(options)
+    device = set_up(options)
     if keeps_memory and device.type == "cpu":
         keep_freed_memory()
     config = configuration(options.preset, options.vocab_size)
     learner = make_learner(name, config, device=device, dtype=options.dtype, compile=options.compile)
-    there = [{column: tensor.to(device) for column, tensor in batch.items()} for batch in batches]
-    work = partial(train_on, learner, there)
+    on_device = [{column: tensor.to(device) for column, tensor in batch.items()} for batch in batches]
+    timed_updates = partial(seconds_of, partial(train_on, learner, on_device), device)
 
 
-def train() -> float:
-    """The time of one update on each batch."""
-    return seconds_of(work, device)
+def run_updates() -> float:
+    """Seconds of one update on each batch."""
+    return timed_updates()
 
 
-def train_on(learner, batches: list[dict]) -> None:
+def train_on(learner: Learner, batches: list[Batch]) -> None:
     for batch in batches:
         learner(batch)
 
@@ -137,31 +165,23 @@ def train_on(learner, batches: list[dict]) -> None:
 # --- batches ---
 
 
-def training_batches(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> list:
-    """The first batches of the corpus in the asked order, padded."""
-    import numpy as np
-    from transformers import DataCollatorForSeq2Seq
-
-    from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
-    from vanilla_transformer.training.batching import Limits, TokenBatchSampler, column_lengths, cut
-
+def training_batches(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> list[Batch]:
+    """The first batches of the corpus in the chosen order, padded."""
     tokenizer, tokens = learn_and_tokenise(corpus, options.vocab_size)
     source, target = column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels")
     longest_fitting(options.max_tokens, source, target)
     if options.order == "bucketed":
-        chosen = list(TokenBatchSampler(source, target, max_tokens=options.max_tokens))
+        batches = list(TokenBatchSampler(source, target, max_tokens=options.max_tokens))
     else:
         order = np.random.default_rng(0).permutation(len(source))
         sizes = cut(source[order], target[order], Limits(options.max_tokens, options.max_tokens))
-        chosen = [part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])]
+        batches = [part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])]
     collator = DataCollatorForSeq2Seq(tokenizer)
-    return [collator([tokens[index] for index in indices]) for indices in chosen[: options.batches]]
+    return [collator([tokens[index] for index in indices]) for indices in batches[: options.batches]]
 
 
-def real_tokens(batch) -> int:
-    """Tokens of both sides, padding not counted."""
-    from vanilla_transformer.loss import IGNORED_LABEL
-
+def real_tokens(batch: Batch) -> int:
+    """Tokens of both sides, without padding."""
     return int(batch["attention_mask"].sum() + (batch["labels"] != IGNORED_LABEL).sum())
 
 

@@ -94,7 +94,7 @@ def test_a_line_break_in_a_translation_takes_no_line(run, model_folder, monkeypa
 
 @pytest.mark.parametrize("option", [("--num_beams", "5"), ("--backend", "ctranslate2")])
 def test_options_that_would_do_nothing_are_refused(run, tmp_path, option):
-    with pytest.raises(SystemExit, match="do nothing to translations from files"):
+    with pytest.raises(SystemExit, match="have no effect on translations from files"):
         run("--hypotheses", str(tmp_path / "out.de"), *option)
 
 

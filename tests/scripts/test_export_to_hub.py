@@ -238,19 +238,6 @@ def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_o
     assert entry["dataset"]["split"] == "newstest"
 
 
-def test_a_card_takes_the_name_it_is_pushed_under(exported, tmp_path):
-    from vanilla_transformer.training.card import rename
-
-    path = tmp_path / "README.md"
-    shutil.copyfile(exported / "README.md", path)
-    rename(path, "someone/en-de")
-    card = path.read_text()
-    assert card.count('from_pretrained("someone/en-de"') == 3
-    assert "\n# en-de\n" in card
-    assert metadata(tmp_path)["model-index"][0]["name"] == "en-de"
-    assert 'from_pretrained("hub"' not in card
-
-
 def test_the_cards_program_runs_whatever_the_example(run, tmp_path):
     export_to_hub.main(
         ["--run", str(run), "--output_dir", str(tmp_path / "hub"), "--example", 'He said "hi" to \\ me.']

@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.positions import POSITIONS
+from vanilla_transformer.positions import POSITIONS, AddedPositions
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import plots
@@ -192,14 +192,21 @@ def test_the_pictures_show_every_head_with_its_tokens(save, tmp_path, figures):
 # --- positions and learning rate ---
 
 
-@pytest.mark.parametrize("encoding", POSITIONS)
+ADDED = [name for name, encoding in POSITIONS.items() if issubclass(encoding, AddedPositions)]
+
+
+@pytest.mark.parametrize("encoding", ADDED)
 def test_positions_of_a_model(save, tmp_path, figures, encoding):
     model = vanilla(position_encoding=encoding, max_position_embeddings=40)
     draw(tmp_path / "out", "--model", save(model), "--positions", "--length", "30")
-    assert_close(
-        drawn(figures["positions.png"].axes[0]),
-        model.model.encoder.embed_positions(torch.arange(30)).detach(),
-    )
+    expected = model.model.encoder.embed_positions(torch.arange(30)).detach()
+    assert_close(drawn(figures["positions.png"].axes[0]).double(), expected.double())
+
+
+@pytest.mark.parametrize("encoding", sorted(POSITIONS.keys() - set(ADDED)))
+def test_positions_that_are_not_added_to_embeddings_are_not_drawn(save, tmp_path, encoding):
+    with pytest.raises(SystemExit, match="adds no positional encodings to embeddings: leave out --positions"):
+        draw(tmp_path / "out", "--model", save(vanilla(position_encoding=encoding)), "--positions")
 
 
 def test_positions_of_another_model_of_the_library(save, tmp_path, figures):
@@ -237,15 +244,18 @@ def test_learning_rates_are_the_papers(tmp_path, figures):
     [
         ([], "Nothing to draw: give --model and --text, or --positions, or --learning_rate."),
         (["--model", "m"], "Nothing to draw"),
-        (["--model", "m", "--learning_rate"], "--model m: nothing of it is drawn without --text or --positions."),
-        (["--text", "a"], "--text 'a': give with --model who is to read it."),
+        (["--model", "m", "--learning_rate"], "--model m has no effect without --text or --positions: add one"),
+        (["--text", "a"], "--text 'a': give the model that reads it with --model."),
         (["--model", "m", "--text", " "], "--text ' ' is empty: give a sentence."),
         (["--model", "m", "--text", "a", "--translation", ""], "--translation '' is empty"),
-        (["--learning_rate", "--translation", "b"], "--translation 'b': give with --text"),
+        (["--learning_rate", "--translation", "b"], "--translation 'b': give its source with --text"),
         (["--positions", "--model", "m", "--preset", "base"], "Both --model m and --preset base are given"),
         (["--positions", "--length", "0"], "--length 0 must be at least 1."),
         (["--positions", "--preset", "bse"], "There is no preset 'bse'"),
-        (["--positions", "--preset", "E-learned"], "--preset E-learned learns its positions: give a trained one"),
+        (
+            ["--positions", "--preset", "E-learned"],
+            "--preset E-learned has learned positions, which need training",
+        ),
         (["--learning_rate", "--steps", "-1"], "--steps -1 must be at least 1."),
         (
             ["--learning_rate", "--curves", "512"],
@@ -276,18 +286,18 @@ def test_a_mistake_ends_in_one_sentence(tmp_path, arguments, message):
             r"Translation 1 has \d+ tokens; the model writes 40",
         ),
         (marian, ["--positions", "--length", "41"], "--length 41: the model has 40 positions"),
-        (t5, ["--positions"], "T5ForConditionalGeneration has no positional encodings to draw"),
+        (
+            lambda: vanilla(position_encoding="learned", max_position_embeddings=40),
+            ["--positions", "--length", "41"],
+            "--length 41: the model has 40 positions",
+        ),
+        (t5, ["--positions"], "T5ForConditionalGeneration adds no positional encodings to embeddings"),
     ],
 )
 def test_what_the_model_can_not_do_is_said(save, tmp_path, make, arguments, message):
     with pytest.raises(SystemExit, match=message):
         draw(tmp_path / "out", "--model", save(make()), *arguments)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-
-def test_attention_that_is_no_full_matrix_is_refused():
-    with pytest.raises(ValueError, match=r"shape \[1, 1, 2, 3\] where 2 tokens look at 2"):
-        plots.AttentionMaps("encoder self-attention", torch.ones(1, 1, 2, 3), ["a", "b"], ["a", "b"], "", "")
 
 
 def test_nothing_is_overwritten_unasked(tmp_path):
@@ -305,6 +315,6 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
 def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"matplotlib, which is missing: pip install vanilla-transformer\[plots\]"):
+    with pytest.raises(SystemExit, match=r"matplotlib is missing, .*: pip install vanilla-transformer\[plots\]"):
         draw(tmp_path / "out", "--learning_rate")
     assert not list(tmp_path.iterdir())

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from vanilla_transformer import Translator
-from vanilla_transformer.scripts import score, translate
+from vanilla_transformer.scripts import translate
 
 
 LINES = [
@@ -172,24 +172,3 @@ def test_a_reader_that_leaves_is_no_error(model_folder):
     errors = process.stderr.read()
     assert process.wait() == 0
     assert b"Error" not in errors
-
-
-# --- score ---
-
-
-def test_scores_a_line_for_each_pair(model_folder, tmp_path, capsys):
-    for language, lines in [("en", LINES[:4]), ("de", ["Eine Katze", "", "Hund", "x"])]:
-        write(tmp_path / f"test.{language}", lines)
-    score.main(["--model", str(model_folder), "--files", str(tmp_path / "test"), "--device", "cpu"])
-    printed = capsys.readouterr()
-    rows = [[float(cell) for cell in line.split("\t")] for line in printed.out.splitlines()]
-    translator = Translator.from_pretrained(model_folder, device="cpu")
-    scores = translator.score(zip(LINES[:4], ["Eine Katze", "", "Hund", "x"], strict=True))
-    for row, found in zip(rows, scores, strict=True):
-        assert row == pytest.approx([found.log_probability, found.tokens, found.perplexity], abs=1e-3)
-    assert f"over {sum(int(row[1]) for row in rows)} tokens" in printed.err
-
-
-def test_score_needs_pairs(model_folder):
-    with pytest.raises(SystemExit, match="set --files"):
-        score.main(["--model", str(model_folder)])

@@ -23,7 +23,6 @@ from vanilla_transformer.training.metrics import (
     require_comet,
     split_compounds,
 )
-from vanilla_transformer.training.plots import plot_bleu_by_length
 
 
 WORDS = [
@@ -255,12 +254,6 @@ def test_one_bucket_is_the_whole():
     (bucket,) = bleu_by_length(REFERENCES, HYPOTHESES, REFERENCES, bounds=[1000])
     assert (bucket.label, bucket.sentences) == ("≤ 1000", 60)
     assert bucket.sacrebleu == bleu(HYPOTHESES, REFERENCES).score
-
-
-def test_the_picture_is_drawn(tmp_path):
-    pytest.importorskip("matplotlib")
-    plot_bleu_by_length(bleu_by_length(REFERENCES, HYPOTHESES, REFERENCES, bounds=[5, 10]), tmp_path / "bleu.png")
-    assert (tmp_path / "bleu.png").read_bytes().startswith(b"\x89PNG")
 
 
 # --- paired bootstrap ---

@@ -1,8 +1,8 @@
-"""An English-German corpus without a download: tens of thousands of sentence pairs from a small grammar of our own.
+"""An English-German corpus without a download: tens of thousands of sentence pairs from a small grammar.
 
-A sentence is thought of once, as a `Clause` that says who does what, where and when, and put into words twice, in
-English and in German order. No translation is typed in, so articles, genders, cases, endings and verb positions agree
-everywhere, and a model that learns the corpus has to move words as a translator does:
+Each sentence is generated once, as a `Clause` that says who does what, where and when. It is then written twice, in
+English and in German word order. No translation is stored, so articles, genders, cases, endings and verb positions
+always agree, and a model that learns the corpus must reorder words like a translator:
 
     Our grandfather turns on the big lamps because it is dark.
     Unser Großvater schaltet die großen Lampen ein, weil es dunkel ist.
@@ -13,8 +13,8 @@ everywhere, and a model that learns the corpus has to move words as a translator
     The man who I know reads four letters at half past five.
     Der Mann, den ich kenne, liest um halb sechs vier Briefe.
 
-The words and their forms are in `demo_lexicon`. Here they become phrases, clauses and sentences; a `Writer` thinks of
-something to say; and `demo_corpus` deals the sentences out to three splits.
+The words and their forms are in `lexicon`. This module builds phrases, clauses and sentences from them. A `Writer`
+generates random sentences, and `demo_corpus` divides them into three splits.
 """
 
 import hashlib
@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from random import Random
-from typing import Literal, NamedTuple, TypeVar
+from typing import Literal, NamedTuple, TypeVar, cast
 
 from vanilla_transformer.training.demo.lexicon import (
     ADJECTIVES,
@@ -64,11 +64,11 @@ Order = Literal["statement", "question", "embedded", "infinitive"]
 T = TypeVar("T")
 
 
-# ---- Phrases: each has a person, and puts itself into words for a case
+# ---- Phrases: each has a grammatical person, and is written in a given case
 
 
 class Pronoun(NamedTuple):
-    """A personal pronoun, or one that `moves` to the front of its clause: "who", "what" and the relative pronouns."""
+    """A personal pronoun, or one that `moves` to the front of its clause: "who", "what", relative pronouns."""
 
     en: str  # subject, object, possessive
     de: str  # nominative, accusative, dative
@@ -93,7 +93,7 @@ PRONOUNS = {
         Pronoun("they them their", "sie sie ihnen", 3),
     )
 }
-# "It" has the gender of what it stands for; the weather's is neuter.
+# The German for "it" has the gender of its noun; for the weather it is neuter.
 IT = {
     "m": Pronoun("it it", "er ihn ihm", 2),
     "f": Pronoun("it it", "sie sie ihr", 2),
@@ -109,7 +109,7 @@ def is_name(noun: Noun) -> bool:
 
 @dataclass(frozen=True)
 class NounPhrase:
-    """A noun and all that agrees with it; `determiner` is the English word, "" for none."""
+    """A noun with determiner, number, adjectives and relative clause; `determiner` is English, "" for none."""
 
     noun: Noun
     determiner: str = "the"
@@ -146,7 +146,7 @@ class NounPhrase:
         return words(determiner, rest, self.relative.english("embedded") if self.relative else "")
 
     def german(self, case: Case) -> str:
-        one = self.number == 1  # which is declined like the article
+        one = self.number == 1  # declined like the article
         determiner = "a" if one else self.determiner
         number = number_word(self.number).de if self.number and not one else ""
         ending = adjective_ending(determiner, case, self.gender)
@@ -175,22 +175,30 @@ Phrase = Pronoun | NounPhrase | Both
 
 
 def pronoun_for(phrase: Phrase) -> Pronoun | None:
-    """What stands for the phrase when it is mentioned again.
+    """The pronoun for a phrase that is mentioned again.
 
-    A girl and a child have none: German wavers between "es" and "sie" or "er", and so would the corpus.
+    A girl and a child have none: German uses both "es" and "sie" or "er" for them, so the corpus avoids it.
     """
     if isinstance(phrase, Pronoun):
         return phrase
-    if phrase.person == 3:
+    if isinstance(phrase, Both) or phrase.person == 3:
         return PRONOUNS["they"]
     if "person" in phrase.noun.tags:
         return {"m": PRONOUNS["he"], "f": PRONOUNS["she"]}.get(phrase.noun.gender)
     return IT[phrase.noun.gender]
 
 
+def existing_pronoun(phrase: Phrase) -> Pronoun:
+    """The pronoun for a phrase that is known to have one."""
+    pronoun = pronoun_for(phrase)
+    assert pronoun is not None, phrase
+    return pronoun
+
+
 def relative_pronoun(phrase: NounPhrase) -> Pronoun:
     """The forms of the article, except in the dative plural: "denen"."""
-    nominative, accusative, dative = (article("the", case, phrase.gender) for case in ("nom", "acc", "dat"))
+    cases: tuple[Case, ...] = ("nom", "acc", "dat")
+    nominative, accusative, dative = (article("the", case, phrase.gender) for case in cases)
     german = f"{nominative} {accusative} {'denen' if phrase.plural else dative}"
     return Pronoun("who who" if "person" in phrase.noun.tags else "that that", german, phrase.person, moves=True)
 
@@ -223,21 +231,21 @@ NOTHING = Adverb("", "")
 
 @dataclass(frozen=True)
 class Clause:
-    """Who does what, in no order yet; `english` and `german` put it into one.
+    """Who does what, without word order; `english` and `german` write it in theirs.
 
     Args:
-        subject (`Phrase`): Who or what; an infinitive has one too, but does not say it.
-        verb (`Verb`): Does.
-        tense (`str`): When, or with which modal verb.
-        object (`Phrase`, *optional*): What, in the verb's case.
-        to_whom (`Phrase`, *optional*): The person in the dative beside an object in the accusative.
-        target (`Adverbial`): The verb's complement: a goal, a place, a prepositional object or a quality.
-        manner (`Adverbial`): With whom or by what means.
-        place (`Adverbial`): Where.
-        often (`Adverb`): What English puts before the main verb: "often", "already".
-        time (`Adverb`): When.
-        front (`Adverb`): What comes first in place of the subject: a time, or "where", "when" and "why".
-        negated (`bool`): Whether not.
+        subject: The subject. An infinitive has one too, which is not written.
+        verb: The verb.
+        tense: The tense, or the modal verb.
+        object: The object, in the case of the verb.
+        to_whom: The person in the dative, beside an object in the accusative.
+        target: The complement of the verb: a goal, a place, a prepositional object or a quality.
+        manner: With whom, or by what means.
+        place: Where.
+        often: An adverb that English puts before the main verb: "often", "already".
+        time: When.
+        front: What comes first instead of the subject: a time, or "where", "when" and "why".
+        negated: Whether the clause is negated.
     """
 
     subject: Phrase
@@ -254,7 +262,7 @@ class Clause:
     negated: bool = False
 
     def english(self, order: Order = "statement") -> str:
-        """Subject, verb, objects, complement, place, time; a question puts an auxiliary before the subject."""
+        """Order: subject, verb, objects, complement, place, time. A question puts an auxiliary first."""
         verb, negation = self.verb, "not" if self.negated else ""
         inverted = order == "question" and not self.subject.moves
         subject, object_ = self.subject.english("nom"), self.object.english("acc") if self.object else ""
@@ -284,28 +292,31 @@ class Clause:
         if order == "infinitive":
             parts = (*middle, german_forms(self.verb).to_infinitive)
         elif order == "embedded":
-            # A prefix is one word with the verb it meets at the end: "macht ... auf", but "aufmacht".
+            # At the end of the clause, the prefix and the verb are one word: "macht ... auf", but "aufmacht".
             space = "" if self.tense in ("simple", "progressive", "like") else " "
             parts = (first, subject, *middle, f"{rest}{space}{finite}".strip())
         else:
             parts = (first, finite, subject, *middle, rest)
-        # A relative clause waits until the verb is complete: "hat das Buch gekauft, das ..."
+        # A relative clause comes after the complete verb: "hat das Buch gekauft, das ..."
         relative = getattr(self.object, "relative", None)
         return words(*parts, f", {relative.german('embedded')}," if relative else "")
 
     def _middle(self) -> tuple[str, ...]:
-        """What stands between the finite verb and the end of the clause, but for the subject.
+        """The German phrases between the finite verb and the end of the clause, without the subject.
 
-        Pronouns come first, then what is known, and late what is new. "Nicht" stands between the known and the rest;
-        a new object is denied by its own "kein".
+        Pronouns come first, then known phrases, and new ones late. "Nicht" follows the known phrases. A new object is
+        negated with "kein" instead.
         """
         object_, negation = self.object, "nicht" if self.negated else ""
         if isinstance(object_, NounPhrase):
             object_ = replace(object_, relative=None) if object_.relative else object_
             if self.negated and object_.indefinite and self.tense != "like":
                 object_, negation = replace(object_, determiner="no"), ""
-        pronouns, known, new = [], [], []
-        for phrase, case in ((self.to_whom, "dat"), (object_, self.verb.case)):
+        pronouns: list[str] = []
+        known: list[str] = []
+        new: list[str] = []
+        roles: tuple[tuple[Phrase | None, Case], ...] = ((self.to_whom, "dat"), (object_, self.verb.case))
+        for phrase, case in roles:
             if phrase and not phrase.moves:
                 is_new = phrase is object_ and isinstance(phrase, NounPhrase) and phrase.indefinite
                 slot = pronouns if isinstance(phrase, Pronoun) else new if is_new else known
@@ -316,7 +327,7 @@ class Clause:
 
 
 class Link(NamedTuple):
-    """What joins a second clause to the first, with its comma, and the order of that clause."""
+    """The conjunction before a second clause, with its comma, and the word order of that clause."""
 
     english: str
     german: str
@@ -341,7 +352,7 @@ LINKS = {
 
 @dataclass(frozen=True)
 class Sentence:
-    """A main clause, and by one of `LINKS` perhaps a second clause, which may come `first`."""
+    """A main clause and, with one of `LINKS`, an optional second clause, which may come `first`."""
 
     main: Clause
     question: bool = False
@@ -353,7 +364,7 @@ class Sentence:
         return self._written("english", "question" if self.question else "statement")
 
     def german(self) -> str:
-        # A clause that comes first takes the place before the verb.
+        # A second clause that comes first fills the position before the verb.
         return self._written("german", "question" if self.question or self.first else "statement")
 
     def _written(self, language: Literal["english", "german"], order: Order) -> str:
@@ -366,7 +377,7 @@ class Sentence:
         return text[0].upper() + text[1:] + ("?" if self.question else ".")
 
 
-# ---- What to say when, where and why
+# ---- Times, places, and which verbs and adjectives go together
 
 AT_HOME, HOME = Adverb("at home", "zu Hause"), Adverb("home", "nach Hause")
 RIDES = tuple(Adverb(f"by {ride.en}", f"mit dem {ride.de}") for ride in entries("car=Auto bus=Bus train=Zug"))
@@ -376,7 +387,7 @@ WEEK = "Monday=Montag Tuesday=Dienstag Wednesday=Mittwoch Thursday=Donnerstag Fr
 WEEKDAYS = tuple(Adverb(f"on {day.en}", f"am {day.de}") for day in entries(f"{WEEK} Sunday=Sonntag"))
 DAYS = (YESTERDAY, TOMORROW, *WEEKDAYS)
 MORNING, EVENING = Adverb("in the morning", "am Morgen"), Adverb("in the evening", "am Abend")
-# The past always comes with a time, which also tells "they read" from "they read".
+# The past always has a time, which also distinguishes "they read" (present) from "they read" (past).
 TIMES = {
     "simple": (Adverb("every day", "jeden Tag"), MORNING, EVENING),
     "like": (MORNING, EVENING),
@@ -390,11 +401,13 @@ OFTEN = {
     "perfect": (*entries("already=schon just=gerade"), Adverb("never", "noch nie")),
 }
 MINUTES = (0, 0, 0, 5, 10, 15, 15, 20, 30, 30, 40, 45, 45, 50, 55)
+TENSE_IN_QUESTIONS: dict[Tense, Tense] = {"must": "future", "should": "can"}
+CONDITIONS: tuple[tuple[str, tuple[Tense, ...]], ...] = (("if", ("future", "can", "should")), ("when", ("simple",)))
 SKIES = {sky.en: sky for sky in entries("cold=kalt hot=heiß dark=dunkel late=spät")}
 MOODS = tuple(ADJECTIVES[en] for en in ("tired", "sick", "hungry", "sad", "happy"))
 
-# Verbs for any sentence; what people do on purpose; what they need a reason for; and what is done to things that
-# have a past, unlike a letter that is being written.
+# DEEDS: verbs for any sentence. ACTS: what people do on purpose. CHOICES: what people need a reason for. RELATABLE:
+# verbs for relative clauses, without those that create their object, such as writing a letter.
 DEEDS = tuple(verb for verb in VERBS.values() if verb.aspect in ASPECTS)
 ACTS = tuple(v for v in DEEDS if v.aspect in ("routine", "action", "stay") and v.subject == "person")
 CHOICES = tuple(verb for verb in ACTS if not verb.to_whom and not (verb.object and verb.by))
@@ -403,7 +416,7 @@ RELATABLE = tuple(verb for verb in DEEDS if verb not in (VERBS["schreiben"], VER
 
 @cache
 def fits(noun: Noun, tags: str) -> bool:
-    """Whether the noun has one of the tags or is named among them."""
+    """Whether the noun has one of the tags, or is itself one of them."""
     return any(tag in (noun.en.split()[0], *noun.tags.split()) for tag in tags.split())
 
 
@@ -414,7 +427,7 @@ def nouns(tags: str) -> tuple[Noun, ...]:
 
 @cache
 def qualities(noun: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that can be said of the noun."""
+    """The adjectives that can describe the noun."""
     return tuple(adjective for adjective in ADJECTIVES.values() if fits(noun, adjective.fits))
 
 
@@ -429,37 +442,41 @@ def nouns_of(phrase: Phrase) -> tuple[Noun, ...]:
 
 
 def quantified(phrase: Phrase | None) -> bool:
-    """Whether a negation beside the phrase could be understood in two ways."""
+    """Whether a negation beside the phrase would be ambiguous."""
     return isinstance(phrase, NounPhrase) and (phrase.determiner in ("every", "no") or phrase.number is not None)
 
 
-def others(subject: Phrase) -> tuple[Pronoun, ...]:
+def object_pronouns(subject: Phrase) -> tuple[Pronoun, ...]:
     """The pronouns that can be the object: not "I ... me", "we ... me" or "he ... him"."""
     speaker = PRONOUNS["I"], PRONOUNS["we"]
     same = speaker if subject in speaker else (pronoun_for(subject),)
     return tuple(pronoun for pronoun in PRONOUNS.values() if pronoun not in same)
 
 
-def prompts(clause: Clause, subject: Phrase) -> list[tuple[Phrase, Adverbial]]:
-    """What explains the deed: that its object, its subject or the weather is such or such."""
-    object_, noun, found = clause.object, noun_of(clause.object), []
-    # Nothing more is to be said of a red book, or of no book.
-    closed = noun is not None and (object_.adjectives or (clause.negated and object_.indefinite))
+def causes(clause: Clause, subject: Phrase) -> list[tuple[Phrase, Adverbial]]:
+    """What explains a clause: a state of its object, of its subject or of the weather."""
+    object_, noun = clause.object, noun_of(clause.object)
+    # Nothing more is said of an object with an adjective, nor of a negated one ("no book").
+    is_closed = isinstance(object_, NounPhrase) and bool(object_.adjectives or (clause.negated and object_.indefinite))
+    states: list[tuple[Phrase, Adverbial]] = []
     for en in clause.verb.because.split():
-        adjective = ADJECTIVES.get(en)
-        suits_object = isinstance(object_, Pronoun) or (noun is not None and adjective in qualities(noun))
         if en in SKIES:
-            if noun is None or (fits(noun, "weather") and not suits_object):
-                found.append((IT["n"], SKIES[en]))
-        elif suits_object:
-            found.append((None if closed else pronoun_for(object_), adjective))
+            if noun is None or (fits(noun, "weather") and ADJECTIVES.get(en) not in qualities(noun)):
+                states.append((IT["n"], SKIES[en]))
+            continue
+        adjective = ADJECTIVES[en]
+        suits_object = isinstance(object_, Pronoun) or (noun is not None and adjective in qualities(noun))
+        if object_ is not None and suits_object:
+            pronoun = None if is_closed else pronoun_for(object_)
+            if pronoun is not None:
+                states.append((pronoun, adjective))
         elif adjective in MOODS and "person" not in clause.verb.object:
-            found.append((subject, adjective))
-    return [prompt for prompt in found if prompt[0]]
+            states.append((subject, adjective))
+    return states
 
 
-def fronted(clause: Clause) -> Clause:
-    """With the time in front, where it cannot be taken for that of a clause to come."""
+def with_time_in_front(clause: Clause) -> Clause:
+    """The clause with its time first, where it cannot be read as the time of a following clause."""
     return clause if clause.time is NOTHING else replace(clause, front=clause.time, time=NOTHING)
 
 
@@ -467,13 +484,13 @@ def fronted(clause: Clause) -> Clause:
 
 
 class Writer:
-    """Thinks of sentences; from the same seed of the same ones, on every machine and in every version of Python.
+    """Generates random sentences. A seed gives the same ones on every machine and in every version of Python.
 
-    For that, every decision is a call of `Random.random`, whose sequence Python promises to keep for a seed; it makes
-    no such promise for `choice`, `choices` or `sample`.
+    For that, every decision is a call of `Random.random`: Python guarantees its sequence for a seed, but not those of
+    `choice`, `choices` and `sample`.
     """
 
-    def __init__(self, seed: int):
+    def __init__(self, seed: int) -> None:
         self.random = Random(seed).random
 
     def pick(self, options: Sequence[T]) -> T:
@@ -493,17 +510,18 @@ class Writer:
         """A phrase for a noun.
 
         Args:
-            which (`str`): The determiners to pick from, as for the objects of a `Verb`.
-            owner (`Phrase`, *optional*): Whose it may be, if it is somebody's.
-            plurals (`float`): How often there is more than one.
-            most (`int`): The highest number.
+            noun: The noun.
+            which: The determiners to pick from, as for the objects of a `Verb`.
+            owner: Who may own it, for possessives.
+            plurals: Probability of the plural.
+            most: The highest number.
         """
         if is_name(noun):
             return NounPhrase(noun, "")
         determiner = "my" if fits(noun, "family") else self.pick(which.split())
         if determiner == "my":
-            mine = fits(noun, "own") or not fits(noun, "person place transport")
-            determiner = self.possessive(owner) if mine else "the"
+            can_be_owned = fits(noun, "own") or not fits(noun, "person place transport")
+            determiner = self.possessive(owner) if can_be_owned else "the"
         countable = noun.de_plural != ""
         number = self.between(2, most) if countable and determiner == "number" else None
         plural = countable and (number is not None or determiner == "all" or self.chance(plurals))
@@ -512,14 +530,14 @@ class Writer:
         return NounPhrase(noun, determiner, plural and determiner != "every", self.adjectives(noun), number)
 
     def possessive(self, owner: Phrase | None) -> str:
-        """Mostly the owner's own; without an owner, anybody's."""
+        """Mostly that of the owner; without an owner, any."""
         pronoun = pronoun_for(owner) if owner else None
-        if pronoun in PRONOUNS.values() and self.chance(0.6):
+        if pronoun is not None and pronoun in PRONOUNS.values() and self.chance(0.6):
             return pronoun.en.split()[2]
         return self.pick(("my", "your", "our") if owner else ("my", "your", "his", "her", "our", "their"))
 
     def adjectives(self, noun: Noun) -> tuple[Adjective, ...]:
-        """None, one, or one and a color."""
+        """No adjective, one, or one and a color."""
         options = qualities(noun)
         if not options or self.chance(0.9 if fits(noun, "family") else 0.8 if fits(noun, "person") else 0.6):
             return ()
@@ -527,7 +545,7 @@ class Writer:
         return (first, second) if second.en in COLORS and first.en not in COLORS else (first,)
 
     def subject(self, tags: str, *, known: bool = False, pronouns: str = "I I you you he she we they") -> Phrase:
-        """Somebody or something; if `known`, neither "a child" nor "every child" nor "no child"."""
+        """A subject with one of the tags; if `known`, not "a child", "every child" or "no child"."""
         if "person" in tags.split():
             if self.chance(0.4):
                 return PRONOUNS[self.pick(pronouns.split())]
@@ -542,19 +560,19 @@ class Writer:
         return self.phrase(noun, "the the the my my this every no number")
 
     def person(self) -> Phrase:
-        """Somebody who can be mentioned again by a pronoun."""
+        """A person that has a pronoun."""
         while not pronoun_for(person := self.subject("person", known=True)):
             pass
         return person
 
     def companion(self, subject: Phrase, tags: str = "person", plurals: float = 0.25) -> NounPhrase:
-        """Somebody other than the subject."""
+        """A person other than the subject."""
         noun = self.pick([noun for noun in nouns(tags) if noun not in nouns_of(subject)])
         return self.phrase(noun, "the the my my this a", owner=subject, plurals=plurals)
 
     def somebody(self, subject: Phrase) -> Phrase:
-        """Somebody other than the subject, perhaps a pronoun."""
-        return self.pick(others(subject)) if self.chance(0.35) else self.companion(subject)
+        """A person other than the subject, possibly a pronoun."""
+        return self.pick(object_pronouns(subject)) if self.chance(0.35) else self.companion(subject)
 
     def object(self, verb: Verb, subject: Phrase) -> Phrase:
         noun = self.pick(nouns(verb.object))
@@ -563,16 +581,18 @@ class Writer:
         if fits(noun, "means"):
             return NounPhrase(noun, "")
         plurals = 0.6 if fits(noun, "many") else 0 if fits(noun, "place") else 0.2
-        if verb.which == WORN:  # by everybody their own
+        if verb.which == WORN:  # each person wears one
             plurals = float(subject.person == 3)
         most = 99 if verb.which == MANY and fits(noun, "many") else 4
         return self.phrase(noun, verb.which, owner=subject, plurals=plurals, most=most)
 
     def located(self, noun: Noun, by: Preposition | Literal["at", "to"], owner: Phrase) -> PrepositionalPhrase:
-        """The noun behind a preposition: the given one, that of a place, or any for a piece of furniture."""
-        if not isinstance(by, Preposition):
-            by = PLACES[noun.en][by == "to"] if noun.en in PLACES else self.pick(TWO_WAY[by])
-        return PrepositionalPhrase(by, self.phrase(noun, "the the the my", owner=owner, plurals=0))
+        """The noun after a preposition: the given one, that of a place, or any for a piece of furniture."""
+        if isinstance(by, Preposition):
+            preposition = by
+        else:
+            preposition = PLACES[noun.en][by == "to"] if noun.en in PLACES else self.pick(TWO_WAY[by])
+        return PrepositionalPhrase(preposition, self.phrase(noun, "the the the my", owner=owner, plurals=0))
 
     def target(self, verb: Verb, subject: Phrase) -> Adverbial:
         if not verb.by:
@@ -581,6 +601,7 @@ class Writer:
             return AT_HOME if verb.by == "at" else HOME
         noun = self.pick(nouns(verb.target))
         if fits(noun, "person"):
+            assert isinstance(verb.by, Preposition), verb
             return PrepositionalPhrase(verb.by, self.somebody(subject))
         return self.located(noun, verb.by, subject)
 
@@ -594,12 +615,12 @@ class Writer:
     # Clauses
 
     def tense(self, verb: Verb, *among: Tense) -> Tense:
-        """One of the verb's tenses, `among` those named if it has any of them."""
-        tenses = ASPECTS[verb.aspect].split()
+        """One of the tenses of the verb; one `among` the given ones if it has any of them."""
+        tenses = cast(list[Tense], ASPECTS[verb.aspect].split())
         return self.pick([tense for tense in tenses if tense in among] or tenses)
 
     def clause(self, verb: Verb, subject: Phrase, tense: Tense | None = None, *, brief: bool = False) -> Clause:
-        """A clause without a time; a `brief` one without anything the verb does not call for."""
+        """A clause without a time; a `brief` one has only what the verb requires."""
         placed = verb.places and not brief and self.chance(0.4)
         return Clause(
             subject,
@@ -613,7 +634,7 @@ class Writer:
         )
 
     def timed(self, clause: Clause, *, front: bool = True) -> Clause:
-        """The clause with an adverb that suits its tense, perhaps in `front`."""
+        """The clause with an adverb that fits its tense, possibly in `front`."""
         tense, aspect = clause.tense, clause.verb.aspect
         scheduled = aspect in ("schedule", "timetable")
         if tense not in (*TIMES, *OFTEN) or (tense == "simple" and not scheduled and aspect != "routine"):
@@ -629,8 +650,8 @@ class Writer:
             time = Adverb(f"{time.en} {clock.en}", f"{time.de} {clock.de}")
         return replace(clause, front=time) if front and self.chance(0.4) else replace(clause, time=time)
 
-    def denied(self, clause: Clause, probability: float = 0.15) -> Clause:
-        """The clause negated, if chance will have it and no other word makes that unclear, as "every day" would."""
+    def perhaps_negated(self, clause: Clause, probability: float = 0.15) -> Clause:
+        """The clause, negated with this probability unless another word, such as "every day", makes that ambiguous."""
         clear = (
             clause.often is NOTHING
             and clause.tense != "must"
@@ -638,7 +659,7 @@ class Writer:
             and not quantified(clause.subject)
             and not quantified(clause.object)
             # "keinem" and "keiner" would be too rare to be learned
-            and not (clause.verb.case == "dat" and noun_of(clause.object) and clause.object.indefinite)
+            and not (clause.verb.case == "dat" and isinstance(clause.object, NounPhrase) and clause.object.indefinite)
         )
         return replace(clause, negated=True) if clear and self.chance(probability) else clause
 
@@ -648,13 +669,15 @@ class Writer:
         return Clause(IT["n"], VERBS["sein"], tense, target=self.pick(skies))
 
     def cause(self, main: Clause, subject: Phrase, tense: Tense, *, helpful: bool) -> Clause | None:
-        """What makes `subject` do it or, if not `helpful`, should keep them from it."""
+        """The reason why `subject` does it or, if not `helpful`, a reason against it."""
         if main.verb.because:
-            options = prompts(main, subject)
-            about, state = self.pick(options) if options else (None, NOTHING)
-            return about and Clause(about, VERBS["sein"], tense, target=state, negated=not helpful)
+            options = causes(main, subject)
+            if not options:
+                return None
+            about, state = self.pick(options)
+            return Clause(about, VERBS["sein"], tense, target=state, negated=not helpful)
         if not helpful and self.chance(0.4):
-            noun = noun_of(main.object)  # of which "it is cold" must not seem to speak
+            noun = noun_of(main.object)  # "it is cold" must not seem to be about the object
             skies = [sky for en, sky in SKIES.items() if not noun or ADJECTIVES.get(en) not in qualities(noun)]
             return self.weather(tense, skies)
         if self.chance(0.5):
@@ -665,15 +688,15 @@ class Writer:
 
     def statement(self) -> Sentence:
         verb = self.pick(DEEDS)
-        return Sentence(self.denied(self.timed(self.clause(verb, self.subject(verb.subject)))))
+        return Sentence(self.perhaps_negated(self.timed(self.clause(verb, self.subject(verb.subject)))))
 
-    def asked(self, verb: Verb) -> Clause:
-        """A clause to make a question of, which one does not ask about oneself or about what must be."""
+    def question_clause(self, verb: Verb) -> Clause:
+        """A clause for a question: not about the speaker, and without "must" and "should"."""
         clause = self.clause(verb, self.subject(verb.subject, known=True, pronouns="you you you he she they"))
-        return replace(clause, tense={"must": "future", "should": "can"}.get(clause.tense, clause.tense))
+        return replace(clause, tense=TENSE_IN_QUESTIONS.get(clause.tense, clause.tense))
 
     def yes_no_question(self) -> Sentence:
-        clause = self.asked(self.pick(DEEDS))
+        clause = self.question_clause(self.pick(DEEDS))
         if self.chance(0.4):
             clause = replace(clause, tense=self.tense(clause.verb, "simple", "progressive"))
         return Sentence(self.timed(clause, front=False), question=True)
@@ -685,7 +708,7 @@ class Writer:
     def object_question(self) -> Sentence:
         """ "What", "who", "which" and "how many"."""
         verb = self.pick([verb for verb in DEEDS if verb.object])
-        clause = self.timed(self.asked(verb), front=False)
+        clause = self.timed(self.question_clause(verb), front=False)
         noun = noun_of(clause.object) or NOUNS["man"]
         single = not noun.de_plural or fits(noun, "place") or verb.case == "dat"
         # "What" does not tell which of the two German verbs for "put" is meant.
@@ -698,7 +721,7 @@ class Writer:
     def adverb_question(self) -> Sentence:
         """ "Where", "when" and "why"."""
         verb = self.pick(DEEDS)
-        clause, options = self.asked(verb), [WHY]
+        clause, options = self.question_clause(verb), [WHY]
         if verb.by in ("at", "to") and verb.target != "home":
             options += [WHERE if verb.by == "at" else WHERE_TO] * 2
         elif verb.places:
@@ -707,7 +730,7 @@ class Writer:
             options += [WHEN] * 2
         front = self.pick(options)
         if front is WHY:
-            clause = self.denied(clause, 0.3)
+            clause = self.perhaps_negated(clause, 0.3)
         elif front is not WHEN:
             clause = replace(clause, place=NOTHING, target=NOTHING)
         return Sentence(replace(clause, front=front), question=True)
@@ -716,29 +739,36 @@ class Writer:
         """ "Because" and "although"."""
         verb, first = self.pick(CHOICES), self.chance(0.4)
         main = self.clause(verb, self.person(), self.tense(verb, "simple", "progressive", "past", "want"), brief=True)
-        main = self.denied(self.timed(main, front=not first) if main.tense in ("progressive", "past") else main, 0.35)
-        plans = [VERBS[de] for de in verb.then.split() if fits(main.object.noun, VERBS[de].object)]
+        main = self.perhaps_negated(
+            self.timed(main, front=not first) if main.tense in ("progressive", "past") else main, 0.35
+        )
+        noun = noun_of(main.object)
+        plans = [VERBS[de] for de in verb.then.split() if noun is not None and fits(noun, VERBS[de].object)]
         if not plans or main.negated or main.tense == "past":
-            return self.motivated(main, self.pick(("because", "although")), first)
-        plan, subject = self.pick(plans), pronoun_for(main.subject)
-        tense = "simple" if plan.aspect == "state" else "want"
+            return self.with_cause(main, self.pick(("because", "although")), first)
+        assert main.object is not None  # plans are made for an object
+        plan, subject = self.pick(plans), existing_pronoun(main.subject)
+        tense: Tense = "simple" if plan.aspect == "state" else "want"
         return Sentence(main, link="because", second=Clause(subject, plan, tense, pronoun_for(main.object)))
 
     def condition(self) -> Sentence | None:
         """ "If" and "when"."""
-        link, tenses = self.pick((("if", ("future", "can", "should")), ("when", ("simple",))))
+        link, tenses = self.pick(CONDITIONS)
         main = self.clause(self.pick(CHOICES), self.person(), self.pick(tenses), brief=True)
-        main = main if main.tense == "can" else self.denied(main, 0.3)
-        return self.motivated(main, link, self.chance(0.6))
+        main = main if main.tense == "can" else self.perhaps_negated(main, 0.3)
+        return self.with_cause(main, link, self.chance(0.6))
 
-    def motivated(self, main: Clause, link: str, first: bool) -> Sentence | None:
-        """The clause with its cause, perhaps `first`; whichever comes second has a pronoun for the person."""
-        again, tense = pronoun_for(main.subject), "past" if main.tense == "past" else "simple"
-        cause = self.cause(main, again, tense, helpful=main.negated == (link == "although"))
-        if not cause or not first or (main.object and cause.subject == pronoun_for(main.object)):
-            return cause and Sentence(main, link=link, second=cause)
-        if cause.subject == again:
-            main, cause = replace(main, subject=again), replace(cause, subject=main.subject)
+    def with_cause(self, main: Clause, link: str, first: bool) -> Sentence | None:
+        """The clause with its cause, possibly `first`. The clause that comes second has a pronoun for the person."""
+        pronoun = existing_pronoun(main.subject)
+        tense: Tense = "past" if main.tense == "past" else "simple"
+        cause = self.cause(main, pronoun, tense, helpful=main.negated == (link == "although"))
+        if cause is None:
+            return None
+        if not first or (main.object and cause.subject == pronoun_for(main.object)):
+            return Sentence(main, link=link, second=cause)
+        if cause.subject == pronoun:
+            main, cause = replace(main, subject=pronoun), replace(cause, subject=main.subject)
         return Sentence(main, link=link, second=cause, first=True)
 
     def meanwhile(self) -> Sentence | None:
@@ -758,7 +788,7 @@ class Writer:
         verb = self.pick(ACTS if de == "hoffen" else DEEDS)
         tense = self.tense(verb, "future", "can", "perfect") if de == "hoffen" else None
         subject = self.subject(verb.subject, known=negated or link != "that")
-        second = self.denied(self.timed(self.clause(verb, subject, tense), front=False))
+        second = self.perhaps_negated(self.timed(self.clause(verb, subject, tense), front=False))
         return Sentence(main, question, link, second)
 
     def relative(self) -> Sentence | None:
@@ -766,40 +796,47 @@ class Writer:
         verb = self.pick([verb for verb in RELATABLE if verb.aspect != "mishap"])
         tense = self.tense(verb, "simple", "progressive", "perfect", "future", "can", "must", "want")
         if not verb.object or verb.by or self.chance(0.5):
-            subject = self.told(self.pick(nouns(verb.subject)), "the", verb)
-            # Behind the verb it would leave a prefix dangling: "fährt der Zug, der ..., ab".
-            return subject and Sentence(self.timed(self.clause(verb, subject, tense, brief=True), front=False))
-        clause = fronted(self.timed(self.clause(verb, self.subject(verb.subject), tense, brief=True)))
-        object_ = self.told(self.pick(nouns(verb.object)), "the" if verb.which == KIND else "the the a", verb)
-        return object_ and Sentence(replace(clause, object=object_))
+            subject = self.with_relative_clause(self.pick(nouns(verb.subject)), "the", verb)
+            if subject is None:
+                return None
+            # No time in front: after the verb, the relative clause would separate it from its prefix, as in
+            # "fährt der Zug, der ..., ab".
+            return Sentence(self.timed(self.clause(verb, subject, tense, brief=True), front=False))
+        clause = with_time_in_front(self.timed(self.clause(verb, self.subject(verb.subject), tense, brief=True)))
+        determiners = "the" if verb.which == KIND else "the the a"
+        object_ = self.with_relative_clause(self.pick(nouns(verb.object)), determiners, verb)
+        return None if object_ is None else Sentence(replace(clause, object=object_))
 
-    def told(self, noun: Noun, which: str, main: Verb) -> NounPhrase | None:
-        """A phrase with a relative clause, in which it does something or has something done to it."""
+    def with_relative_clause(self, noun: Noun, which: str, main: Verb) -> NounPhrase | None:
+        """A phrase with a relative clause, in which it is the subject or the object."""
         if is_name(noun) or fits(noun, "family means place"):
             return None
-        doing = [(verb, True) for verb in RELATABLE if verb != main and fits(noun, verb.subject)]
-        done = [(verb, False) for verb in RELATABLE if verb != main and fits(noun, verb.object) and not verb.by]
-        verb, does = self.pick(self.pick([options for options in (doing, done) if options]))
+        as_subject = [(verb, True) for verb in RELATABLE if verb != main and fits(noun, verb.subject)]
+        as_object = [(verb, False) for verb in RELATABLE if verb != main and fits(noun, verb.object) and not verb.by]
+        verb, is_subject = self.pick(self.pick([options for options in (as_subject, as_object) if options]))
         phrase, tense = self.phrase(noun, which), self.tense(verb, "progressive", "perfect", "past")
         pronoun = relative_pronoun(phrase)
-        subject = pronoun if does else self.subject(verb.subject, known=True)
+        subject = pronoun if is_subject else self.subject(verb.subject, known=True)
         if noun in nouns_of(subject):
             return None
         clause = self.clause(verb, subject, tense, brief=True)
         if tense != "progressive":
             clause = self.timed(clause, front=False)
-        return replace(phrase, relative=clause if does else replace(clause, object=pronoun))
+        return replace(phrase, relative=clause if is_subject else replace(clause, object=pronoun))
 
     def infinitive(self) -> Sentence:
         """ "Try to" and "forget to"."""
         tries = self.chance(0.5)
-        tense = self.pick(("progressive", "perfect", "past", "future") if tries else ("perfect", "past"))
-        main = fronted(self.timed(Clause(self.person(), VERBS["versuchen" if tries else "vergessen"], tense)))
+        tenses: tuple[Tense, ...] = ("progressive", "perfect", "past", "future") if tries else ("perfect", "past")
+        tense = self.pick(tenses)
+        main = with_time_in_front(
+            self.timed(Clause(self.person(), VERBS["versuchen" if tries else "vergessen"], tense))
+        )
         verb = self.pick([verb for verb in ACTS if verb.object and verb != VERBS["tragen"]])
         return Sentence(main, link="to", second=self.clause(verb, main.subject, "simple", brief=True))
 
     def purpose(self) -> Sentence:
-        """Going somewhere to do what is done there."""
+        """Going to a place to do what is done there."""
         verb, subject = self.pick([verb for verb in ACTS if verb.places]), self.person()
         place = self.pick(nouns(verb.places))
         motion = VERBS["fahren" if fits(place, "town") else "gehen"]
@@ -810,8 +847,8 @@ class Writer:
         """ "And" and "but"."""
         if self.chance(0.4):
             main = self.clause(self.pick(CHOICES), self.person(), "want", brief=True)
-            cause = self.cause(main, pronoun_for(main.subject), "simple", helpful=False)
-            return cause and Sentence(main, link="but", second=cause)
+            cause = self.cause(main, existing_pronoun(main.subject), "simple", helpful=False)
+            return None if cause is None else Sentence(main, link="but", second=cause)
         verb = self.pick([verb for verb in DEEDS if len(verb.object.split()) == 1 and verb.subject == "person"])
         tense = self.tense(verb, "simple", "past", "perfect", "future", "want", "like")
         main = self.timed(self.clause(verb, self.person(), tense, brief=True))
@@ -822,7 +859,7 @@ class Writer:
 
     def mood(self) -> Sentence:
         clause = Clause(self.subject("person"), VERBS["sein"], self.pick(("simple", "past")))
-        return Sentence(self.denied(self.timed(replace(clause, target=self.pick(MOODS)))))
+        return Sentence(self.perhaps_negated(self.timed(replace(clause, target=self.pick(MOODS)))))
 
     def quality(self) -> Sentence:
         """ "The car is red", "this is a red car" and "Paul is a good doctor"."""
@@ -830,21 +867,21 @@ class Writer:
             subject = self.phrase(self.pick(nouns("father brother uncle Paul Peter")), "my", plurals=0)
             quality = ADJECTIVES[self.pick(("good", "friendly", "young"))]
             object_ = NounPhrase(self.pick(nouns("profession")), "a", adjectives=(quality,))
-            return Sentence(self.denied(Clause(subject, VERBS["sein"], object=object_)))
+            return Sentence(self.perhaps_negated(Clause(subject, VERBS["sein"], object=object_)))
         noun = self.pick([noun for noun in nouns("adult animal goods opening place text") if qualities(noun)])
         quality, plurals = self.pick(qualities(noun)), 0 if fits(noun, "place") else 0.25
         if self.chance(0.3):
             subject = replace(self.phrase(noun, "the the my this", plurals=plurals), adjectives=())
-            return Sentence(self.denied(Clause(subject, VERBS["sein"], target=quality)))
+            return Sentence(self.perhaps_negated(Clause(subject, VERBS["sein"], target=quality)))
         object_ = replace(self.phrase(noun, "a a a my", plurals=plurals), adjectives=(quality,))
-        return Sentence(self.denied(Clause(THESE if object_.plural else THIS, VERBS["sein"], object=object_)))
+        return Sentence(self.perhaps_negated(Clause(THESE if object_.plural else THIS, VERBS["sein"], object=object_)))
 
     def forecast(self) -> Sentence:
         clause = self.weather(self.pick(("simple", "past", "future")), (SKIES["cold"], SKIES["hot"]))
         return Sentence(self.timed(clause))
 
     def number(self) -> Sentence:
-        """What things cost and how old people are."""
+        """The price of a thing, or the age of a person."""
         if self.chance(0.5):
             euros = NounPhrase(NOUNS["euro"], "", plural=True, number=self.between(2, 99))
             return Sentence(Clause(self.subject(VERBS["kosten"].subject), VERBS["kosten"], object=euros))
@@ -856,7 +893,7 @@ class Writer:
         return Sentence(Clause(subject, VERBS["sein"], target=age))
 
     def sentence(self) -> Sentence:
-        """A sentence of any kind; some thoughts lead nowhere."""
+        """A sentence of a random kind. A kind that returns `None` is drawn again."""
         while not (sentence := self.pick(KINDS)(self)):
             pass
         return sentence
@@ -893,28 +930,30 @@ KINDS = [
 
 # ---- The corpus
 
+SPLIT_OF_BUCKET: dict[int, Split] = {0: "validation", 1: "test"}  # of 20 buckets; the others are for training
 SIZES: dict[str, int] = {"train": 40_000, "validation": 500, "test": 500}
-# The grammar has many more sentences; up to here new ones are quickly found.
+# The grammar has many more sentences, but beyond these sizes new ones become hard to find.
 LIMITS: dict[str, int] = {"train": 500_000, "validation": 25_000, "test": 25_000}
 
 
 def demo_corpus(split: Split, size: int | None = None, seed: int = 0) -> list[dict[str, str]]:
-    """Sentence pairs `{"en": ..., "de": ...}`, all different.
+    """Sentence pairs `{"en": ..., "de": ...}` without duplicates.
 
-    The same arguments give the same pairs everywhere. No sentence of one split is in another, whatever the sizes and
-    seeds: a digest of the sentence decides where it belongs.
+    The same arguments give the same pairs on every machine. The splits never overlap, for any sizes and seeds: a hash
+    of the sentence decides its split.
 
     Args:
-        split (`str`): "train", "validation" or "test".
-        size (`int`, *optional*): How many pairs; by default 40,000 to train and 500 each to validate and test.
-        seed (`int`): Which of the many sentences.
+        split: "train", "validation" or "test".
+        size: Number of pairs; default: 40,000 for training, 500 each for validation and test.
+        seed: Seed of the random sentences.
     """
     if split not in SIZES:
         raise ValueError(f"The demo corpus has no split {split!r}: choose 'train', 'validation' or 'test'.")
     size = SIZES[split] if size is None else size
     if not 0 <= size <= LIMITS[split]:
         raise ValueError(f"The demo corpus cannot give {size} {split} pairs: ask for at most {LIMITS[split]}.")
-    writer, pairs = Writer(seed), {}
+    writer = Writer(seed)
+    pairs: dict[str, dict[str, str]] = {}
     while len(pairs) < size:
         sentence = writer.sentence()
         german = sentence.german()
@@ -926,14 +965,14 @@ def demo_corpus(split: Split, size: int | None = None, seed: int = 0) -> list[di
 
 
 def split_of(german: str) -> Split:
-    """One sentence in twenty is for validation and one for test.
+    """The split of a sentence: one in twenty is for validation, one in twenty for test.
 
-    An English sentence has but one German translation, so that what is apart in German is apart in English too.
+    Each English sentence has one German translation, so splits that are disjoint in German are disjoint in English.
     """
     bucket = int(hashlib.sha256(german.encode()).hexdigest(), 16) % 20
-    return {0: "validation", 1: "test"}.get(bucket, "train")
+    return SPLIT_OF_BUCKET.get(bucket, "train")
 
 
 def reads_well(text: str) -> bool:
-    """Neither too short nor too long, and no word twice in a row, as in "turned on on Monday" or "die die"."""
+    """Whether a sentence has 3 to 22 words and no word twice in a row, as in "turned on on Monday" or "die die"."""
     return 3 <= len(text.split()) <= 22 and not re.search(r"\b(\w+) \1\b", text, re.IGNORECASE)

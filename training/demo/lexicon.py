@@ -1,9 +1,9 @@
-"""The words of the demo corpus: a small English-German dictionary, and the forms its words take.
+"""The words of the demo corpus: a small English-German dictionary, and the forms of its words.
 
-Entries look like those of a printed dictionary. A noun gives its gender and plural; a verb gives its principal parts,
-"lesen liest hat gelesen", with a bar after a separable prefix, "auf|machen". Beside the forms stand tags that say
-what goes with what, so that bread is eaten, lamps are turned on, and nothing is said that makes no sense.
-Wherever tags are asked for, an English noun may stand for itself.
+Entries are like those of a printed dictionary. A noun has its gender and plural. A verb has its principal parts,
+"lesen liest hat gelesen", with a bar after a separable prefix, "auf|machen". Tags say which words go together, so that
+bread is eaten, lamps are turned on, and every sentence makes sense. In a list of tags, an English noun stands for
+itself.
 """
 
 import re
@@ -13,13 +13,13 @@ from typing import Literal, NamedTuple
 
 Gender = Literal["m", "f", "n"]
 Case = Literal["nom", "acc", "dat"]
-# As it matters for endings: 0 I, 1 you (du), 2 he, she, it and one of a kind, 3 we, they and more of a kind.
+# The person of a verb form: 0 I, 1 you (du), 2 he, she, it and singular nouns, 3 we, they and plural nouns.
 Person = Literal[0, 1, 2, 3]
 Tense = Literal["simple", "progressive", "perfect", "past", "future", "can", "must", "want", "should", "like"]
 
 
-# What may stand before an object, each as often as it is named: an English determiner, where "my" is anybody's, or
-# "number" for a number and "all" for the plural alone.
+# Determiners before an object; repeated ones are more probable. They are English words, where "my" means any
+# possessive, "number" a number, and "all" a plural without determiner.
 ANY = "the the the my my a a a this number"
 KNOWN = "the the the my my this"
 MANY = "number number the a a"
@@ -28,18 +28,18 @@ WORN = "the the my my my a a"
 
 
 class Noun(NamedTuple):
-    """A noun; `en` gives an irregular plural too, no German plural means none at all (mass nouns and names)."""
+    """A noun. `en` includes an irregular plural; without a German plural there is none (mass nouns and names)."""
 
     en: str
     de: str
     gender: Gender
     de_plural: str
     tags: str
-    weak: bool = False  # der Junge, den Jungen, dem Jungen: every singular form but the nominative is the plural's
+    weak: bool = False  # der Junge, den Jungen, dem Jungen: the singular, except the nominative, is like the plural
 
 
 class Adjective(NamedTuple):
-    """An adjective and the nouns it may describe; `stem` where the endings do not simply follow `de`."""
+    """An adjective and the nouns it may describe; `stem` if endings are not added to `de` itself."""
 
     en: str
     de: str
@@ -48,14 +48,14 @@ class Adjective(NamedTuple):
 
 
 class Adverb(NamedTuple):
-    """Any phrase that never changes."""
+    """A phrase that is never inflected."""
 
     en: str
     de: str
 
 
 class Preposition(NamedTuple):
-    """A preposition and the case it governs; the two-way prepositions come once with each case."""
+    """A preposition and the case it governs; a two-way preposition has one entry for each case."""
 
     en: str
     de: str
@@ -63,26 +63,25 @@ class Preposition(NamedTuple):
 
 
 class Verb(NamedTuple):
-    """A verb and its company.
+    """A verb and the words that go with it.
 
     Args:
-        en (`str`): Base form, and where they are irregular past and participle.
-        de (`str`): Infinitive, third person, auxiliary and participle; a separable prefix stands before a bar.
-        object (`str`): Tags of the objects; none if the verb takes no object.
-        aspect (`str`): Which tenses make sense, by `ASPECTS`; "other" verbs only have sentences of their own.
-        subject (`str`): Tags of the subjects.
-        particle (`str`): An English particle that can leave its verb: "turns the lamp on".
-        preposition (`str`): An English preposition before what is the plain object in German: "looks for the key".
-        case (`str`): The case of the object in German.
-        to_whom (`bool`): Whether a person in the dative goes with the object.
-        target (`str`): Tags of the nouns in the complement that the verb calls for.
-        by (`Preposition` or `str`): What ties the complement to the verb: a preposition of the verb's own, or
-            the noun's for being "at" a place (dative) or going "to" it (accusative).
-        places (`str`): Tags of the places where it happens.
-        manner (`str`): "with" if others may take part, "by" if vehicles may.
-        because (`str`): Adjectives that explain the deed, said of the object, the subject or the weather.
-        then (`str`): Verbs that explain the deed, meant for the same object.
-        which (`str`): What may stand before the object: `ANY`, `KNOWN`, `MANY`, `KIND` or `WORN`.
+        en: Base form; for irregular verbs also past and participle.
+        de: Infinitive, third person, auxiliary and participle; a separable prefix ends with a bar.
+        object: Tags of the objects; empty if the verb takes no object.
+        aspect: Which tenses make sense, see `ASPECTS`; verbs of aspect "other" occur only in special sentences.
+        subject: Tags of the subjects.
+        particle: An English particle that can be separated from the verb: "turns the lamp on".
+        preposition: An English preposition before the object that German does not have: "looks for the key".
+        case: The case of the object in German.
+        to_whom: Whether the verb takes a person in the dative beside the object.
+        target: Tags of the nouns in the complement that the verb requires.
+        by: The preposition of the complement: a fixed one, or "at" (dative) or "to" (accusative) for that of the noun.
+        places: Tags of the places where it happens.
+        manner: "with" if other people may take part, "by" if vehicles may be used.
+        because: Adjectives that explain the action, said of the object, the subject or the weather.
+        then: Verbs that explain the action, with the same object.
+        which: Determiners of the object: `ANY`, `KNOWN`, `MANY`, `KIND` or `WORN`.
     """
 
     en: str
@@ -239,7 +238,8 @@ IN, INTO = Preposition("in", "in", "dat"), Preposition("into", "in", "acc")
 TO_IN, TO_ZU, TO_MIT = Preposition("to", "in", "acc"), Preposition("to", "zu", "dat"), Preposition("to", "mit", "dat")
 ON, FOR_AUF = Preposition("on", "auf", "dat"), Preposition("for", "auf", "acc")
 WITH = Preposition("with", "mit", "dat")
-# How to be at a place and how to get there; what is not listed here is furniture and takes any of TWO_WAY.
+# The prepositions for being at a place and for going there. Nouns that are not listed are furniture and take any of
+# TWO_WAY.
 PLACES = {
     **dict.fromkeys(("house", "garden", "kitchen", "room", "city", "forest", "shop"), (IN, INTO)),
     **dict.fromkeys(("park", "library", "museum"), (IN, TO_IN)),
@@ -254,8 +254,8 @@ TWO_WAY = {
     "to": tuple(Preposition(en, de, "acc") for en, de in ON_FURNITURE),
 }
 
-# The tenses that make sense with a verb, each as often as it is named. What is done as a routine is done every day,
-# what is on a schedule or timetable has its hour, and nobody loses a key on purpose.
+# The tenses that make sense with a verb; repeated ones are more probable. A "routine" happens every day, a "schedule"
+# or "timetable" has a time of day, and a "mishap" is never planned.
 ASPECTS = {
     "routine": "simple simple simple progressive perfect past past future can must want should like",
     "action": "simple progressive perfect past past future can must want should",
@@ -268,7 +268,7 @@ ASPECTS = {
     "state": "simple",
 }
 
-# By the German infinitive, since "know" and "put" are two verbs each in German.
+# The keys are German infinitives: "know" and "put" are two verbs each in German.
 VERBS = {
     verb.de.split()[0].replace("|", ""): verb
     for verb in (
@@ -357,7 +357,7 @@ TENS = entries(
 
 
 def number_word(number: int) -> Adverb:
-    """A number below 100 as one counts: "twenty-one", "einundzwanzig"."""
+    """A number below 100 in words: "twenty-one", "einundzwanzig"."""
     if number < 20:
         return NUMBERS[number]
     tens, unit = TENS[number // 10 - 2], NUMBERS[number % 10]
@@ -367,30 +367,30 @@ def number_word(number: int) -> Adverb:
 
 
 def clock_time(hour: int, minute: int) -> Adverb:
-    """A time of day; German names the half hour after the hour to come: "um halb acht"."""
-    this, coming = number_word(hour), number_word(hour % 12 + 1)
+    """A time of day. German names the half hour by the next hour: "um halb acht" is half past seven."""
+    this, following = number_word(hour), number_word(hour % 12 + 1)
     if minute == 0:
         return Adverb(f"at {this.en} o'clock", f"um {'ein' if hour == 1 else this.de} Uhr")
     if minute == 30:
-        return Adverb(f"at half past {this.en}", f"um halb {coming.de}")
+        return Adverb(f"at half past {this.en}", f"um halb {following.de}")
     distance = min(minute, 60 - minute)
     step = Adverb("quarter", "Viertel") if distance == 15 else number_word(distance)
     if minute < 30:
         return Adverb(f"at {step.en} past {this.en}", f"um {step.de} nach {this.de}")
-    return Adverb(f"at {step.en} to {coming.en}", f"um {step.de} vor {coming.de}")
+    return Adverb(f"at {step.en} to {following.en}", f"um {step.de} vor {following.de}")
 
 
 # ---- English forms
 
 
 def words(*parts: str) -> str:
-    """Joins the parts that are there."""
+    """Joins the parts that are not empty."""
     return " ".join(filter(None, parts))
 
 
 @cache
 def with_s(word: str) -> str:
-    """The plural of a noun or the third person of a verb, where regular: "stories", "washes", "goes"."""
+    """The regular plural of a noun or third person of a verb: "stories", "washes", "goes"."""
     if word == "have":
         return "has"
     if re.search("[^aeiou]y$", word):
@@ -416,7 +416,7 @@ def past_forms(verb: Verb) -> tuple[str, str]:
 
 
 BE = {"simple": ("am", "are", "is", "are"), "past": ("was", "were", "was", "were")}
-# The auxiliaries with an infinitive, English and German; "want" is a full verb in English.
+# Auxiliaries that take an infinitive, English and German; "want" is a full verb in English.
 MODALS = {
     "future": ("will", "werden"),
     "can": ("can", "können"),
@@ -428,9 +428,9 @@ MODALS = {
 
 @cache
 def english_verb(verb: Verb, tense: Tense, person: Person, *, supported: bool) -> tuple[str, str]:
-    """The auxiliary, "" if there is none, and the rest of the verb.
+    """The auxiliary ("" if there is none) and the rest of the verb.
 
-    Questions and negations need an auxiliary: there the verb is to be `supported` by "do" if it has no other.
+    Questions and negations need an auxiliary: with `supported`, a verb without one gets "do".
     """
     base = verb.en.split()[0]
     past, participle = past_forms(verb)
@@ -452,14 +452,14 @@ def english_verb(verb: Verb, tense: Tense, person: Person, *, supported: bool) -
 
 # ---- German forms
 
-# The endings that show case and gender (p is the plural, where genders fall together); all others follow from them.
+# The endings that show case and gender; p is the plural, which has no genders. All other endings follow from them.
 STRONG = {
     "nom": {"m": "er", "f": "e", "n": "es", "p": "e"},
     "acc": {"m": "en", "f": "e", "n": "es", "p": "e"},
     "dat": {"m": "em", "f": "er", "n": "em", "p": "en"},
 }
 DEFINITE = {"er": "der", "e": "die", "es": "das", "en": "den", "em": "dem"}
-# English determiner: German stem, and how an adjective behind it is declined.
+# English determiner: German stem, and the declension of the adjective after it.
 DETERMINERS = {
     "the": ("d", "weak"),
     "this": ("dies", "weak"),
@@ -477,7 +477,7 @@ DETERMINERS = {
 
 
 def endingless(case: Case, gender: str) -> bool:
-    """Whether "ein" and its like show no ending here, and leave that to the adjective: "ein alter Mann"."""
+    """Whether "ein" and similar words have no ending here, so that the adjective shows it: "ein alter Mann"."""
     return (case, gender) in (("nom", "m"), ("nom", "n"), ("acc", "n"))
 
 
@@ -492,7 +492,7 @@ def article(determiner: str, case: Case, gender: str) -> str:
 
 
 def adjective_ending(determiner: str, case: Case, gender: str) -> str:
-    """Strong where no ending before the adjective shows case and gender, else weak."""
+    """The ending of an adjective: strong if the determiner does not show case and gender, otherwise weak."""
     _, declension = DETERMINERS.get(determiner, ("", "strong"))
     if declension == "strong" or (declension == "mixed" and endingless(case, gender)):
         return STRONG[case][gender]
@@ -500,7 +500,7 @@ def adjective_ending(determiner: str, case: Case, gender: str) -> str:
 
 
 def noun_form(noun: Noun, case: Case, *, plural: bool) -> str:
-    """Plurals in -e, -el and -er add -n in the dative."""
+    """The German form of a noun. Plurals in -e, -el and -er add -n in the dative."""
     if plural:
         return noun.de_plural + ("n" if case == "dat" and noun.de_plural.endswith(("e", "el", "er")) else "")
     return noun.de_plural if noun.weak and case != "nom" else noun.de
@@ -517,12 +517,12 @@ IRREGULAR = {
     "mögen": ("mag", "magst", "mag", "mögen"),
     "wissen": ("weiß", "weißt", "weiß", "wissen"),
 }
-# The two verbs of ours that nobody puts into the perfect.
+# The two verbs of this lexicon whose past is not written in the perfect.
 PRETERITE = {"sein": ("war", "warst", "war", "waren"), "haben": ("hatte", "hattest", "hatte", "hatten")}
 
 
 class GermanForms(NamedTuple):
-    """The forms of a verb; `infinitive` and `present` are without the separable prefix."""
+    """The forms of a verb; `infinitive` and `present` have no separable prefix."""
 
     prefix: str
     infinitive: str
@@ -549,7 +549,7 @@ def german_forms(verb: Verb) -> GermanForms:
 
 
 def german_verb(verb: Verb, tense: Tense, person: Person) -> tuple[str, str]:
-    """The finite verb, and what a main clause keeps for its end: prefix, participle or infinitive."""
+    """The finite verb, and the part at the end of a main clause: prefix, participle or infinitive."""
     forms = german_forms(verb)
     if tense in MODALS:
         return IRREGULAR[MODALS[tense][1]][person], forms.prefix + forms.infinitive

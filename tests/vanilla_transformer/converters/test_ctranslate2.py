@@ -1,20 +1,16 @@
 """CTranslate2 writes the same tokens as this model, whatever the variant, and knows what it can't express."""
 
 import copy
-import sys
-from typing import get_args
 
 import pytest
 import torch
 from tokenizers import Tokenizer, models
 from torch.testing import assert_close
-from transformers import AutoTokenizer, MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
 
-from vanilla_transformer import Translator, beam_search
-from vanilla_transformer.converters.ctranslate2 import Quantization, export, translate, vocabulary
+from vanilla_transformer import beam_search
+from vanilla_transformer.converters.ctranslate2 import export, translate, vocabulary
 from vanilla_transformer.converters.marian import from_marian
-from vanilla_transformer.scripts import export_ctranslate2 as script
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -235,43 +231,3 @@ def test_positions_end_where_asked(make_model, tmp_path):
     translate(translator, [["t5", "t2"]], max_new_tokens=5)
     with pytest.raises(RuntimeError, match="position"):
         theirs(translator, sources, num_beams=1)
-
-
-# --- the script, on a folder as training leaves it ---
-
-
-def test_the_script_offers_every_type():
-    assert get_args(script.ExportArguments.__annotations__["quantization"]) == get_args(Quantization)
-
-
-@pytest.fixture
-def folder(make_model, tmp_path):
-    texts = ["The cat sleeps.", "A dog runs in the garden.", "Ein Hund läuft im Garten."]
-    tokenizer = train_tokenizer(texts, vocab_size=300, min_frequency=1, show_progress=False)
-    draw_weights(make_model(vocab_size=len(tokenizer))).save_pretrained(tmp_path / "model")
-    tokenizer.save_pretrained(tmp_path / "model")
-    return tmp_path / "model"
-
-
-def test_the_script_writes_a_model_that_translates_text(folder, tmp_path, capsys):
-    script.main(["--model", str(folder), "--output_dir", str(tmp_path / "out"), "--max_positions", "80"])
-    assert "float32" in capsys.readouterr().out
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "out")
-    text = "The dog sleeps in the garden."
-    translator = ctranslate2.Translator(str(tmp_path / "out"), intra_threads=1)
-    (found,) = translate(translator, [tokenizer(text).tokens()], num_beams=1, max_new_tokens=9)
-    expected = Translator.from_pretrained(folder)(text, num_beams=1, max_new_tokens=9)
-    assert tokenizer.decode(tokenizer.convert_tokens_to_ids(found), skip_special_tokens=True) == expected
-
-
-def test_without_the_engine_the_script_says_how_to_get_it(folder, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "ctranslate2", None)
-    with pytest.raises(SystemExit, match=r"pip install 'vanilla-transformer\[ctranslate2\]'"):
-        script.main(["--model", str(folder), "--output_dir", str(tmp_path / "out")])
-
-
-def test_the_script_refuses_what_is_no_model_of_this_package(marian, tmp_path):
-    marian.save_pretrained(tmp_path / "marian")
-    with pytest.raises(SystemExit, match="is a model of type 'marian': give one of type 'vanilla_transformer'"):
-        script.main(["--model", str(tmp_path / "marian"), "--output_dir", str(tmp_path / "out")])
-    assert not (tmp_path / "out").exists()

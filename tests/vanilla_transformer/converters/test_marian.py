@@ -1,24 +1,17 @@
 """MarianMT, converted, is the same network: weights bit by bit, logits, tokens and the files of its tokenizer."""
 
-import json
-import os
-
 import pytest
 import torch
 from torch.testing import assert_close
 from transformers import (
     AutoModelForSeq2SeqLM,
-    AutoTokenizer,
     MarianConfig,
     MarianMTModel,
-    T5Config,
-    T5ForConditionalGeneration,
 )
 
-from vanilla_transformer import Translator, beam_search
+from vanilla_transformer import beam_search
 from vanilla_transformer.converters.marian import config_from_marian, from_marian, largest_difference, load, to_marian
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy
-from vanilla_transformer.scripts import convert_marian as script
 
 
 # OPUS-MT's habits: padding is the last token and starts the decoder, 0 ends a sentence, SiLU, scaled embeddings.
@@ -231,7 +224,7 @@ def test_a_new_bias_is_zero_and_survives_saving_and_resizing(make_model, tmp_pat
     assert loaded.lm_head.bias.shape == (30,)
 
 
-# --- the script, from folder to folder ---
+# --- from a folder ---
 
 TOKENIZER = {
     "source.spm": b"\x0a\x0e\x0a\x05<unk>\x00",
@@ -251,63 +244,6 @@ def opus_folder(tmp_path):
     return folder
 
 
-def convert(*words) -> None:
-    script.main([str(word) for word in words])
-
-
-def test_the_script_converts_there_and_back_and_leaves_the_tokenizer_alone(opus_folder, tmp_path, capsys):
-    convert("--model", opus_folder, "--output_dir", tmp_path / "ours")
-    convert("--model", tmp_path / "ours", "--to", "marian", "--output_dir", tmp_path / "back")
-    assert "logits differ by at most" in capsys.readouterr().out
-    for folder in (tmp_path / "ours", tmp_path / "back"):
-        assert {name: (folder / name).read_bytes() for name in TOKENIZER} == TOKENIZER
-        others = {path.name for path in folder.iterdir()} - TOKENIZER.keys()
-        assert others == {"config.json", "generation_config.json", "model.safetensors"}
-    theirs, back = (MarianMTModel.from_pretrained(folder) for folder in (opus_folder, tmp_path / "back"))
-    assert_same_weights(back, theirs)
-    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours")
-    assert ours.config.model_type == "vanilla_transformer"
-    assert ours.generation_config.bad_words_ids == back.generation_config.bad_words_ids == [[22]]
-
-
-def test_an_older_folder_with_everything_in_two_files_is_read(opus_folder, tmp_path):
-    """pytorch_model.bin in float16 with its table of positions, and the settings for generation in config.json."""
-    theirs = MarianMTModel.from_pretrained(opus_folder)
-    torch.save(theirs.half().state_dict(), opus_folder / "pytorch_model.bin")
-    settings = json.loads((opus_folder / "generation_config.json").read_text())
-    config = {**json.loads((opus_folder / "config.json").read_text()), **settings, "static_position_embeddings": True}
-    del config["dtype"], config["transformers_version"]
-    (opus_folder / "config.json").write_text(json.dumps(config))
-    for name in ("generation_config.json", "model.safetensors"):
-        (opus_folder / name).unlink()
-
-    convert("--model", opus_folder, "--output_dir", tmp_path / "ours")
-    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours")
-    assert ours.dtype == torch.float16
-    assert_same_weights(to_marian(ours), theirs)
-    assert (ours.generation_config.num_beams, ours.generation_config.forced_eos_token_id) == (3, 0)
-    convert("--model", opus_folder, "--output_dir", tmp_path / "wide", "--dtype", "float32")
-    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "wide").dtype == torch.float32
-
-
-class Harm:
-    def __reduce__(self):
-        return os._exit, (1,)  # the end of this test run, if it is ever called
-
-
-def test_a_pickle_with_more_than_tensors_is_refused(opus_folder, tmp_path):
-    (opus_folder / "model.safetensors").unlink()
-    config = json.loads((opus_folder / "config.json").read_text())
-    del config["dtype"]  # so that the weights are also looked at for their type
-    (opus_folder / "config.json").write_text(json.dumps(config))
-    torch.save({"model.shared.weight": Harm()}, opus_folder / "pytorch_model.bin")
-    with pytest.raises(
-        SystemExit, match=r"opus can't be loaded \(they hold more than tensors, .* ask for them in safetensors"
-    ):
-        convert("--model", opus_folder, "--output_dir", tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
-
-
 def test_a_checkpoint_with_a_hole_is_refused(opus_folder):
     theirs = MarianMTModel.from_pretrained(opus_folder)
     state = theirs.state_dict()
@@ -315,58 +251,6 @@ def test_a_checkpoint_with_a_hole_is_refused(opus_folder):
     theirs.save_pretrained(opus_folder, state_dict=state)
     with pytest.raises(ValueError, match=r"opus has no weight model\.encoder\.layers\.1\.fc1\.bias"):
         load(opus_folder, "marian")
-
-
-def test_other_models_are_refused(opus_folder, tmp_path):
-    sizes = {"vocab_size": 23, "d_model": 16, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
-    T5ForConditionalGeneration(T5Config(**sizes)).save_pretrained(tmp_path / "t5")
-    with pytest.raises(SystemExit, match=r"t5 is a model of type 't5': give one of type 'marian'"):
-        convert("--model", tmp_path / "t5", "--output_dir", tmp_path / "ours")
-    with pytest.raises(SystemExit, match=r"opus is a model of type 'marian': give one of type 'vanilla_transformer'"):
-        convert("--model", opus_folder, "--to", "marian", "--output_dir", tmp_path / "ours")
-    assert not (tmp_path / "ours").exists()
-
-
-def test_a_folder_that_is_not_there_is_named(tmp_path):
-    with pytest.raises(SystemExit, match=r"nowhere is no folder of a model, nor found on the Hub: "):
-        convert("--model", tmp_path / "nowhere", "--output_dir", tmp_path / "ours")
-
-
-def test_nothing_is_replaced_unasked(opus_folder):
-    with pytest.raises(SystemExit, match="is already there"):
-        convert("--model", opus_folder, "--output_dir", opus_folder)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_marian_tokenizer_goes_on_working(tmp_path):
-    """With sentencepiece at hand: text in, the same text out of both, though no file names the tokenizer's class."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    texts = ["The cat sleeps.", "A dog runs in the garden.", "Ein Hund läuft im Garten.", "Die Katze schläft."]
-    folder, model = tmp_path / "opus", tmp_path / "model"
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(texts), model_prefix=str(model), vocab_size=38, minloglevel=3
-    )
-    pieces = sentencepiece.SentencePieceProcessor(f"{model}.model")
-    names = [pieces.IdToPiece(place) for place in range(len(pieces))]
-    tokens = ["</s>", *(name for name in names if name not in ("<s>", "</s>")), "<pad>"]
-    ids = {"pad_token_id": len(tokens) - 1, "decoder_start_token_id": len(tokens) - 1}
-    theirs = marian(vocab_size=len(tokens), max_position_embeddings=128, **ids)
-    theirs.generation_config.bad_words_ids = [[len(tokens) - 1]]
-    theirs.save_pretrained(folder)
-    for name in ("source.spm", "target.spm"):
-        (folder / name).write_bytes((tmp_path / "model.model").read_bytes())
-    (folder / "vocab.json").write_text(json.dumps({token: place for place, token in enumerate(tokens)}))
-    (folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
-
-    convert("--model", folder, "--output_dir", tmp_path / "ours")
-    tokenizers = [AutoTokenizer.from_pretrained(each) for each in (folder, tmp_path / "ours")]
-    assert [type(each).__name__ for each in tokenizers] == ["MarianTokenizer"] * 2
-    assert tokenizers[0](texts)["input_ids"] == tokenizers[1](texts)["input_ids"]
-    expected, found = (
-        Translator.from_pretrained(each)(texts, no_repeat_ngram_size=1) for each in (folder, tmp_path / "ours")
-    )
-    assert found == expected
-    assert len(set(found)) > 1
 
 
 def test_the_converted_configuration_says_no_more_than_it_must():

@@ -1,0 +1,34 @@
+"""The systems are the same network as this model."""
+
+import pytest
+import torch
+from torch.utils.flop_counter import FlopCounterMode
+
+from vanilla_transformer.scripts.benchmarks import peers, train
+from vanilla_transformer.training.arguments import CorpusArguments
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_all_learners_start_from_the_same_loss(text, dtype):
+    """They are the same network: without dropout, MarianMT with the same weights has the same loss."""
+    options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=1)
+    (batch,) = train.training_batches(CorpusArguments(train_files=[text]), options)
+    config = peers.configuration("tiny", 270, dropout=0.0)
+    losses = {}
+    for name in peers.MODELS:
+        torch.manual_seed(0)
+        losses[name] = peers.make_learner(name, config, dtype=dtype)(batch).item()
+    # The two definitions of smoothing differ by a hair.
+    assert losses["MarianMT"] == pytest.approx(losses["vanilla_transformer"], rel=0.01)
+    assert losses["torch.nn.Transformer"] == pytest.approx(losses["vanilla_transformer"], rel=0.3)
+
+
+def test_the_flops_of_an_update_are_those_that_torch_counts():
+    """On MarianMT, the same network, because the counter knows all of its operations; without padding."""
+    config = peers.configuration("tiny", 270, dropout=0.0)
+    batch = peers.random_batch(60, 6, 270, torch.device("cpu"))
+    model, loss = peers.marian_model(config)
+    model.set_attn_implementation("eager")
+    with FlopCounterMode(display=False) as counter:
+        loss(batch).backward()
+    assert peers.update_flops(config, batch) == counter.get_total_flops()

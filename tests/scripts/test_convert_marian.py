@@ -1,0 +1,182 @@
+"""Conversion from folder to folder: weights bit by bit, and the files of the tokenizer."""
+
+import json
+import os
+
+import pytest
+import torch
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    MarianConfig,
+    MarianMTModel,
+    T5Config,
+    T5ForConditionalGeneration,
+)
+
+from vanilla_transformer import Translator
+from vanilla_transformer.converters.marian import to_marian
+from vanilla_transformer.scripts import convert_marian
+
+
+# OPUS-MT's habits: padding is the last token and starts the decoder, 0 ends a sentence, SiLU, scaled embeddings.
+OPUS = {
+    "vocab_size": 23,
+    "d_model": 16,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "max_position_embeddings": 40,
+    "pad_token_id": 22,
+    "decoder_start_token_id": 22,
+    "eos_token_id": 0,
+    "forced_eos_token_id": 0,
+    "activation_function": "swish",
+    "scale_embedding": True,
+}
+TOKENIZER = {
+    "source.spm": b"\x0a\x0e\x0a\x05<unk>\x00",
+    "target.spm": bytes(range(256)),
+    "vocab.json": '{"</s>": 0, "\u2581é": 1}\n'.encode(),
+    "tokenizer_config.json": b'{"source_lang": "en", "target_lang": "de"}',
+}
+
+
+def marian(**fields) -> MarianMTModel:
+    """A small MarianMT with random weights, biases and norms included."""
+    model = MarianMTModel(MarianConfig(**{**OPUS, **fields}))
+    for name, tensor in model.state_dict().items():
+        if "embed_positions" not in name:
+            tensor.normal_(mean=float("norm.weight" in name), std=0.3)
+    model.generation_config.update(max_length=20, num_beams=3, bad_words_ids=[[OPUS["pad_token_id"]]])
+    return model.eval()
+
+
+@pytest.fixture
+def opus_folder(tmp_path):
+    """A MarianMT folder with files of a tokenizer."""
+    folder = tmp_path / "opus"
+    marian().save_pretrained(folder)
+    for name, content in TOKENIZER.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def assert_same_weights(model, other):
+    state, expected = model.state_dict(), other.state_dict()
+    assert state.keys() == expected.keys()
+    for name, tensor in state.items():
+        assert tensor.dtype == expected[name].dtype
+        assert torch.equal(tensor, expected[name]), name
+
+
+def convert(*words) -> None:
+    convert_marian.main([str(word) for word in words])
+
+
+def test_models_are_converted_there_and_back_and_tokenizer_files_are_copied(opus_folder, tmp_path, capsys):
+    convert("--model", opus_folder, "--output_dir", tmp_path / "ours")
+    convert("--model", tmp_path / "ours", "--to", "marian", "--output_dir", tmp_path / "back")
+    assert "logits differ by at most" in capsys.readouterr().out
+    for folder in (tmp_path / "ours", tmp_path / "back"):
+        assert {name: (folder / name).read_bytes() for name in TOKENIZER} == TOKENIZER
+        other_files = {path.name for path in folder.iterdir()} - TOKENIZER.keys()
+        assert other_files == {"config.json", "generation_config.json", "model.safetensors"}
+    theirs, back = (MarianMTModel.from_pretrained(folder) for folder in (opus_folder, tmp_path / "back"))
+    assert_same_weights(back, theirs)
+    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours")
+    assert ours.config.model_type == "vanilla_transformer"
+    assert ours.generation_config.bad_words_ids == back.generation_config.bad_words_ids == [[22]]
+
+
+def test_an_old_checkpoint_of_two_files_is_read(opus_folder, tmp_path):
+    """pytorch_model.bin in float16 with its table of positions, and generation settings in config.json."""
+    theirs = MarianMTModel.from_pretrained(opus_folder)
+    torch.save(theirs.half().state_dict(), opus_folder / "pytorch_model.bin")
+    settings = json.loads((opus_folder / "generation_config.json").read_text())
+    config = {**json.loads((opus_folder / "config.json").read_text()), **settings, "static_position_embeddings": True}
+    del config["dtype"], config["transformers_version"]
+    (opus_folder / "config.json").write_text(json.dumps(config))
+    for name in ("generation_config.json", "model.safetensors"):
+        (opus_folder / name).unlink()
+
+    convert("--model", opus_folder, "--output_dir", tmp_path / "ours")
+    ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours")
+    assert ours.dtype == torch.float16
+    assert_same_weights(to_marian(ours), theirs)
+    assert (ours.generation_config.num_beams, ours.generation_config.forced_eos_token_id) == (3, 0)
+    convert("--model", opus_folder, "--output_dir", tmp_path / "wide", "--dtype", "float32")
+    assert AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "wide").dtype == torch.float32
+
+
+class Harm:
+    def __reduce__(self):
+        return os._exit, (1,)  # ends this test run if it is ever called
+
+
+def test_a_pickle_with_more_than_tensors_is_refused(opus_folder, tmp_path):
+    (opus_folder / "model.safetensors").unlink()
+    config = json.loads((opus_folder / "config.json").read_text())
+    del config["dtype"]  # so that the weights are also looked at for their type
+    (opus_folder / "config.json").write_text(json.dumps(config))
+    torch.save({"model.shared.weight": Harm()}, opus_folder / "pytorch_model.bin")
+    with pytest.raises(
+        SystemExit, match=r"opus can't be loaded \(they hold more than tensors, .* ask for them in safetensors"
+    ):
+        convert("--model", opus_folder, "--output_dir", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_other_models_are_refused(opus_folder, tmp_path):
+    sizes = {"vocab_size": 23, "d_model": 16, "d_kv": 4, "d_ff": 8, "num_layers": 1, "num_heads": 2}
+    T5ForConditionalGeneration(T5Config(**sizes)).save_pretrained(tmp_path / "t5")
+    with pytest.raises(SystemExit, match=r"t5 is a model of type 't5': give one of type 'marian'"):
+        convert("--model", tmp_path / "t5", "--output_dir", tmp_path / "ours")
+    with pytest.raises(SystemExit, match=r"opus is a model of type 'marian': give one of type 'vanilla_transformer'"):
+        convert("--model", opus_folder, "--to", "marian", "--output_dir", tmp_path / "ours")
+    assert not (tmp_path / "ours").exists()
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(SystemExit, match=r"nowhere is no folder of a model, nor found on the Hub: "):
+        convert("--model", tmp_path / "nowhere", "--output_dir", tmp_path / "ours")
+
+
+def test_nothing_is_replaced_unasked(opus_folder):
+    with pytest.raises(SystemExit, match="is already there"):
+        convert("--model", opus_folder, "--output_dir", opus_folder)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_marian_tokenizer_still_works(tmp_path):
+    """Both folders tokenise and translate alike, though no file names the tokenizer class. Needs sentencepiece."""
+    sentencepiece = pytest.importorskip("sentencepiece")
+    texts = ["The cat sleeps.", "A dog runs in the garden.", "Ein Hund läuft im Garten.", "Die Katze schläft."]
+    folder, model = tmp_path / "opus", tmp_path / "model"
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(texts), model_prefix=str(model), vocab_size=38, minloglevel=3
+    )
+    processor = sentencepiece.SentencePieceProcessor(f"{model}.model")
+    names = [processor.IdToPiece(index) for index in range(len(processor))]
+    tokens = ["</s>", *(name for name in names if name not in ("<s>", "</s>")), "<pad>"]
+    ids = {"pad_token_id": len(tokens) - 1, "decoder_start_token_id": len(tokens) - 1}
+    theirs = marian(vocab_size=len(tokens), max_position_embeddings=128, **ids)
+    theirs.generation_config.bad_words_ids = [[len(tokens) - 1]]
+    theirs.save_pretrained(folder)
+    for name in ("source.spm", "target.spm"):
+        (folder / name).write_bytes((tmp_path / "model.model").read_bytes())
+    (folder / "vocab.json").write_text(json.dumps({token: index for index, token in enumerate(tokens)}))
+    (folder / "tokenizer_config.json").write_text('{"source_lang": "en", "target_lang": "de"}')
+
+    convert("--model", folder, "--output_dir", tmp_path / "ours")
+    tokenizers = [AutoTokenizer.from_pretrained(path) for path in (folder, tmp_path / "ours")]
+    assert [type(tokenizer).__name__ for tokenizer in tokenizers] == ["MarianTokenizer"] * 2
+    assert tokenizers[0](texts)["input_ids"] == tokenizers[1](texts)["input_ids"]
+    expected, translations = (
+        Translator.from_pretrained(path)(texts, no_repeat_ngram_size=1) for path in (folder, tmp_path / "ours")
+    )
+    assert translations == expected
+    assert len(set(translations)) > 1

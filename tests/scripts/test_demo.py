@@ -1,0 +1,63 @@
+"""The demo trains, resumes or only shows its results. Training itself is replaced: it takes minutes."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from vanilla_transformer import Translator
+from vanilla_transformer.scripts import demo
+from vanilla_transformer.training.averaging import COMPLETE
+
+
+@pytest.fixture
+def commands(monkeypatch, model_folder):
+    """The command lines that training was started with; a started run is finished at once."""
+    started: list[list[str]] = []
+
+    def finish(command: list[str]) -> None:
+        started.append(command)
+        folder = Path(command[command.index("--output_dir") + 1])
+        shutil.copytree(model_folder, folder / "model", dirs_exist_ok=True)
+        (folder / "results.json").write_text(json.dumps({"test": {"bleu": 12.34, "signature": "nrefs:1"}}))
+
+    monkeypatch.setattr(demo.train, "main", finish)
+    return started
+
+
+def test_a_new_demo_trains_the_recipe_and_shows_translations(commands, tmp_path, capsys):
+    folder = tmp_path / "demo"
+    demo.main(["--output_dir", str(folder)])
+    ((recipe, *options),) = commands
+    assert Path(recipe).name == "demo.yaml"
+    assert Path(recipe).is_file()
+    assert options == ["--output_dir", str(folder)]
+    printed = capsys.readouterr().out
+    assert "BLEU on the test set: 12.3 (nrefs:1)" in printed
+    for source, translation in zip(
+        demo.SENTENCES, Translator.from_pretrained(folder / "model")(demo.SENTENCES), strict=True
+    ):
+        assert f"  {source}\n    {translation}\n" in printed
+    assert (folder / "attention.png").is_file()
+
+
+def test_an_interrupted_demo_resumes(commands, tmp_path):
+    checkpoint = tmp_path / "checkpoint-100"
+    checkpoint.mkdir()
+    (checkpoint / COMPLETE).touch()
+    demo.main(["--output_dir", str(tmp_path)])
+    ((_, *options),) = commands
+    assert options[-2:] == ["--resume_from_checkpoint", "last"]
+
+
+def test_a_finished_demo_is_not_trained_again(commands, tmp_path):
+    demo.main(["--output_dir", str(tmp_path)])
+    demo.main(["--output_dir", str(tmp_path)])
+    assert len(commands) == 1
+
+
+def test_nothing_is_shown_without_a_finished_model(monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(demo.train, "main", lambda command: None)
+    demo.main(["--output_dir", str(tmp_path)])
+    assert capsys.readouterr().out == ""

@@ -1,0 +1,51 @@
+"""The exported folder translates text in CTranslate2 as the model does."""
+
+import sys
+from typing import get_args, get_type_hints
+
+import pytest
+from transformers import AutoTokenizer, MarianConfig, MarianMTModel
+
+from vanilla_transformer import Translator
+from vanilla_transformer.converters.ctranslate2 import Quantization, translate
+from vanilla_transformer.scripts import export_ctranslate2
+
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+
+def test_every_quantization_is_offered():
+    assert get_args(get_type_hints(export_ctranslate2.ExportArguments)["quantization"]) == get_args(Quantization)
+
+
+def test_the_exported_model_translates_text(model_folder, tmp_path, capsys):
+    output = tmp_path / "out"
+    export_ctranslate2.main(["--model", str(model_folder), "--output_dir", str(output), "--max_positions", "80"])
+    assert "float32" in capsys.readouterr().out
+    tokenizer = AutoTokenizer.from_pretrained(output)
+    text = "The dog sleeps in the garden."
+    translator = ctranslate2.Translator(str(output), intra_threads=1)
+    (tokens,) = translate(translator, [tokenizer(text).tokens()], num_beams=1, max_new_tokens=9)
+    expected = Translator.from_pretrained(model_folder)(text, num_beams=1, max_new_tokens=9)
+    assert tokenizer.decode(tokenizer.convert_tokens_to_ids(tokens), skip_special_tokens=True) == expected
+
+
+def test_without_the_engine_a_sentence_says_what_to_install(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ctranslate2", None)
+    with pytest.raises(SystemExit, match=r"pip install 'vanilla-transformer\[ctranslate2\]'"):
+        export_ctranslate2.main(["--model", str(model_folder), "--output_dir", str(tmp_path / "out")])
+
+
+def test_models_of_other_types_are_refused(tmp_path):
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    ids = {"vocab_size": 40, "pad_token_id": 39, "decoder_start_token_id": 39}
+    MarianMTModel(MarianConfig(**sizes, **heads, **ids)).save_pretrained(tmp_path / "marian")
+    with pytest.raises(SystemExit, match="is a model of type 'marian': give one of type 'vanilla_transformer'"):
+        export_ctranslate2.main(["--model", str(tmp_path / "marian"), "--output_dir", str(tmp_path / "out")])
+    assert not (tmp_path / "out").exists()
+
+
+def test_mistakes_get_a_sentence():
+    with pytest.raises(SystemExit, match="--max_positions 0 must be at least 1"):
+        export_ctranslate2.main(["--max_positions", "0"])

@@ -4,11 +4,11 @@
     vanilla-compare-variants training/recipes/variants.yaml --only scaled_dot additive rotary --max_steps 500
 
 The recipe is an ordinary one with one more key, `variants`: a name and the config fields for each. Every other option
-of vanilla-train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Variants that are finished are not
-trained again, and interrupted ones resume, so the command can be repeated.
+of vanilla-train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Finished variants are not trained
+again, and interrupted ones resume, so the command can be repeated.
 
-OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the validation
-set, training speed and number of parameters.
+OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the
+validation set, training speed and number of parameters.
 """
 
 import json

@@ -29,7 +29,7 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 # WordPiece marks subwords inside a word. BERT's "##" could occur in text. This character can't: it stands for no byte.
 INSIDE = "‿"
 
-_NORMALIZERS = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
+_NORMALIZERS: dict[str, list[Any]] = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
 
 
 def train_tokenizer(
@@ -71,7 +71,7 @@ def train_tokenizer(
     steps = [*_NORMALIZERS[normalization], *([normalizers.Lowercase()] if lowercase else []), normalizers.Prepend(" ")]
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    decoding_steps = [decoders.Replace(INSIDE, "")] if algorithm == "wordpiece" else []
+    decoding_steps: list[Any] = [decoders.Replace(INSIDE, "")] if algorithm == "wordpiece" else []
     decoding_steps += [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     tokenizer.decoder = decoders.Sequence(decoding_steps)
     tokenizer.train_from_iterator(texts, _trainer(algorithm, vocab_size, min_frequency, show_progress))
@@ -169,7 +169,7 @@ def _wordpiece(vocab: dict[str, int]) -> models.WordPiece:
 
 
 def _trainer(algorithm: Algorithm, vocab_size: int, min_frequency: int, show_progress: bool) -> trainers.Trainer:
-    shared = {
+    shared: dict[str, Any] = {
         "vocab_size": vocab_size,
         "special_tokens": list(SPECIAL_TOKENS.values()),
         "initial_alphabet": BYTES,

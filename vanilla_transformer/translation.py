@@ -13,7 +13,7 @@ one `Translator`.
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
 from itertools import islice, repeat
 from pathlib import Path
@@ -375,7 +375,7 @@ class Translator:
         with _TOKENIZER_LOCK:
             texts = self.target_tokenizer.batch_decode(targets, skip_special_tokens=True)
         hypotheses = [
-            Hypothesis(text, score) for text, score in zip(texts, scores or [None] * len(texts), strict=True)
+            Hypothesis(text, score) for text, score in zip(texts, scores or repeat(None), strict=scores is not None)
         ]
         if attention:
             repeated = [ids for ids in source_ids for _ in range(number)]
@@ -445,7 +445,7 @@ def _with_prefixes(
 
 def _length_of(items: Iterable[Any]) -> int | None:
     """Returns the number of items; `None` for an iterator."""
-    return len(items) if hasattr(items, "__len__") else None
+    return len(items) if isinstance(items, Sized) else None
 
 
 def _require_positive(**sizes: int) -> None:

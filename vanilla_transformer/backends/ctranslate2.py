@@ -224,9 +224,12 @@ class CTranslate2Backend:
 
     def _max_new_tokens(self, given: int, max_new_tokens: int | None, max_length: int | None) -> int:
         """Returns the longest translation of a batch, without the `given` tokens of its prefix."""
-        if max_new_tokens is None and max_length is None:
+        if max_new_tokens is not None:
+            longest = max_new_tokens
+        elif max_length is not None:
+            longest = max(max_length - given - 1, 1)
+        else:
             raise ValueError("CTranslate2 needs a limit: give max_new_tokens or max_length.")
-        longest = max(max_length - given - 1, 1) if max_new_tokens is None else max_new_tokens
         if self.longest_input is not None and given + longest > self.longest_input:
             raise ValueError(
                 f"CTranslate2 has {self.longest_input} positions for this model, too few for {given} tokens of a "

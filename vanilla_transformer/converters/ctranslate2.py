@@ -94,8 +94,8 @@ def export(
     spec.register_target_vocabulary(target)
     if tokenizer.unk_token is not None:
         spec.config.unk_token = tokenizer.unk_token
-    spec.config.decoder_start_token = spec.config.bos_token = target[config.decoder_start_token_id]
-    spec.config.eos_token = target[_only(config.eos_token_id)]
+    spec.config.decoder_start_token = spec.config.bos_token = target[_start_token_id(config)]
+    spec.config.eos_token = target[_end_token_id(config)]
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
@@ -243,8 +243,17 @@ def _copy(*tensors: torch.Tensor) -> torch.Tensor:
     return torch.cat([tensor.detach().to("cpu", torch.float32) for tensor in tensors])
 
 
-def _only(eos_token_id: int | list[int]) -> int:
-    return eos_token_id[0] if isinstance(eos_token_id, list) else eos_token_id
+def _start_token_id(config: VanillaTransformerConfig) -> int:
+    if config.decoder_start_token_id is None:
+        raise ValueError("decoder_start_token_id=None: CTranslate2 needs the decoder's first token; set it.")
+    return config.decoder_start_token_id
+
+
+def _end_token_id(config: VanillaTransformerConfig) -> int:
+    match config.eos_token_id:
+        case int(token_id) | [int(token_id)]:
+            return token_id
+    raise ValueError(f"eos_token_id={config.eos_token_id}: CTranslate2 needs one end of sentence; set it to one.")
 
 
 def _require_expressible(config: VanillaTransformerConfig) -> None:
@@ -267,7 +276,5 @@ def _require_expressible(config: VanillaTransformerConfig) -> None:
                 f"d_k={d_k} and d_v={d_v} differ, but CTranslate2 has one width for keys and values: train a model "
                 "whose d_k and d_v are the same."
             )
-    if config.decoder_start_token_id is None:
-        raise ValueError("decoder_start_token_id=None: CTranslate2 needs the decoder's first token; set it.")
-    if config.eos_token_id is None or (isinstance(config.eos_token_id, list) and len(config.eos_token_id) != 1):
-        raise ValueError(f"eos_token_id={config.eos_token_id}: CTranslate2 needs one end of sentence; set it to one.")
+    _start_token_id(config)
+    _end_token_id(config)

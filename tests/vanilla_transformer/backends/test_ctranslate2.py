@@ -2,6 +2,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -261,3 +262,18 @@ def test_settings_of_the_model_that_have_no_effect_are_named(tokenizer, caplog):
     model.generation_config.bad_words_ids = [[20, 30]]
     Translator(model, tokenizer, backend="ctranslate2")
     assert "sets: repetition_penalty, bad_words_ids of several tokens. Leave out backend" in caplog.text
+
+
+def test_eight_threads_get_what_one_thread_gets(tokenizer):
+    translator = Translator(model_of(), tokenizer, backend="ctranslate2", max_tokens=600)
+    texts = [f"{TEXTS[index % 4]} {index % 7}" for index in range(200)]
+
+    def translate(prefix: str | None) -> list[tuple[str, float | None]]:
+        results = translator.translate(texts, prefix=prefix, num_beams=2, max_new_tokens=4)
+        return [(hypothesis.text, hypothesis.score) for (hypothesis,) in results]
+
+    prefixes = ["A", None] * 4
+    expected = {prefix: translate(prefix) for prefix in prefixes[:2]}
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(translate, prefixes))
+    assert results == [expected[prefix] for prefix in prefixes]

@@ -164,13 +164,14 @@ def _require_few(what: str, tokens: int) -> None:
 
 def model_positions(model, length: int) -> "torch.Tensor":
     """The first encodings [positions, dimensions] of a model's encoder, computed or learned."""
+    import torch
     from torch import nn
 
     from vanilla_transformer.positions import SinusoidalPositions
 
     positions = getattr(model.get_encoder(), "embed_positions", None)
     if isinstance(positions, SinusoidalPositions):
-        return positions(length, 0, model.device).cpu()
+        return positions(torch.arange(length, device=model.device)).cpu()
     if not isinstance(positions, nn.Embedding):
         raise ValueError(f"{type(model).__name__} has no positional encodings to draw: leave out --positions.")
     table = positions.weight.detach().float().cpu()[getattr(positions, "offset", 0) :]  # BART begins at the third row
@@ -187,9 +188,10 @@ def preset_positions(options: PlotArguments) -> "torch.Tensor":
     from vanilla_transformer.positions import POSITIONS
 
     config = VanillaTransformerConfig.from_preset(options.preset or "base")
-    if config.position_encoding == "learned":
+    encoding = POSITIONS[config.position_encoding](config)
+    if any(encoding.parameters()):
         raise ValueError(f"--preset {options.preset} learns its positions: give a trained one with --model.")
-    return POSITIONS[config.position_encoding](config)(options.length, 0, torch.device("cpu"))
+    return encoding(torch.arange(options.length))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The tree's one law: who may import whom. A model's files are exported flat, so they must not lean on the rest."""
+"""The tree's one law: which file may import which. Every file belongs to a layer."""
 
 import ast
 import subprocess
@@ -7,49 +7,118 @@ from pathlib import Path
 
 import pytest
 
+from vanilla_transformer.hub import EXPORTED_MODULES
+
 
 ROOT = Path(__file__).parent.parent
-# What each file of the model may import from its own package, from the bottom up.
-LAYERS = [
+# The package from the bottom up: a module may import those above it in this list.
+PACKAGE = [
     "presets",
-    "configuration_vanilla_transformer",
+    "spelling",
     "positions",
+    "scores",
+    "patterns",
+    "configuration_vanilla_transformer",
     "dropout",
     "loss",
-    "modeling_vanilla_transformer",
     "beam_search",
-    "decoding",
-    "tokenization_vanilla_transformer",
-    "quantization",
+    "modeling_vanilla_transformer",
+    "searches",
+    "decoding_options",
+    "atomic_writes",
     "loading",
-    "convert_marian",
-    "export_ctranslate2",
-    "folders",
-    "ctranslate2_model",
+    "tokenization_vanilla_transformer",
+    "weight_sharing",
+    "quantization",
+    "converters/__init__",
+    "converters/vanilla",
+    "converters/marian",
+    "converters/ctranslate2",
+    "backends/protocol",
+    "backends/torch",
+    "backends/ctranslate2",
+    "backends/__init__",
     "translation",
+    "hub",
+    "registration",
+    "__init__",
 ]
-OPTIONAL = {"export_ctranslate2": {"ctranslate2"}}  # imported where they are needed
-NO_VERBS = ("__init__", "peers", "onnx_model")  # among the scripts: they serve the benchmarks
-EXPORTED_NEED_ONLY = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
+# Everything in training/ may import the package and what is in training/; scripts/ may import everything.
+TRAINING_FOLDERS = {"training", "training/demo"}
+SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks"}
+HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
+# Optional dependencies, imported only where they are needed.
+OPTIONAL = {"converters/ctranslate2": {"ctranslate2"}, "backends/ctranslate2": {"ctranslate2"}}
 
 
-def imported_modules(path: Path) -> set[str]:
-    modules = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+def imports(path: Path) -> set[str]:
+    """The modules that a file imports when it runs, by absolute names. Imports for type checkers do not count."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    for_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and "TYPE_CHECKING" in ast.unparse(block.test)
+        for node in ast.walk(block)
+    }
+    names = set()
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
         if isinstance(node, ast.Import):
-            modules |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            modules.add("." * node.level + (node.module or ""))
-    return modules
+            folder = path.relative_to(ROOT).parent.parts
+            base = ".".join(folder[: len(folder) - node.level + 1]) if node.level else ""
+            module = ".".join(part for part in (base, node.module) if part)
+            # `from . import name` may name a module.
+            names |= {f"{module}.{alias.name}" if is_module(module, alias.name) else module for alias in node.names}
+    return names
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_a_file_of_the_model_imports_only_those_below_it(name):
-    modules = imported_modules(ROOT / "vanilla_transformer" / f"{name}.py")
-    allowed = {f".{below}" for below in LAYERS[: LAYERS.index(name)]}
-    assert {module for module in modules if module.startswith(".")} <= allowed
-    outside = {module.split(".")[0] for module in modules if not module.startswith(".")}
-    assert outside - set(sys.stdlib_module_names) <= EXPORTED_NEED_ONLY | OPTIONAL.get(name, set())
+def is_module(package: str, name: str) -> bool:
+    folder = ROOT.joinpath(*package.split("."))
+    return package.startswith("vanilla_transformer") and (folder / f"{name}.py").is_file()
+
+
+def in_package(names: set[str]) -> set[str]:
+    """The names of the package's modules among imports, as `PACKAGE` has them."""
+    own = {name.removeprefix("vanilla_transformer").removeprefix(".") for name in names if is_own(name)}
+    return {path_of(name) for name in own}
+
+
+def is_own(name: str) -> bool:
+    return name.split(".")[0] == "vanilla_transformer"
+
+
+def path_of(name: str) -> str:
+    folder = ROOT / "vanilla_transformer" / name.replace(".", "/")
+    return f"{name.replace('.', '/')}/__init__".removeprefix("/") if folder.is_dir() else name.replace(".", "/")
+
+
+def test_every_file_has_a_layer():
+    files = {path.relative_to(ROOT / "vanilla_transformer").with_suffix("").as_posix() for path in python_files()}
+    assert files == set(PACKAGE)
+    for top, folders in (("training", TRAINING_FOLDERS), ("scripts", SCRIPT_FOLDERS)):
+        found = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / top).rglob("*.py")}
+        assert found == folders
+
+
+def python_files() -> list[Path]:
+    return sorted((ROOT / "vanilla_transformer").rglob("*.py"))
+
+
+@pytest.mark.parametrize("name", PACKAGE)
+def test_a_module_of_the_package_imports_only_those_below_it(name):
+    names = imports(ROOT / "vanilla_transformer" / f"{name}.py")
+    assert in_package(names) <= set(PACKAGE[: PACKAGE.index(name)])
+    outside = {module.split(".")[0] for module in names if not is_own(module)}
+    assert outside - set(sys.stdlib_module_names) <= HUB_LIBRARIES | OPTIONAL.get(name, set())
+
+
+@pytest.mark.parametrize("name", EXPORTED_MODULES)
+def test_exported_modules_import_only_each_other(name):
+    path = ROOT / "vanilla_transformer" / f"{name}.py"
+    assert in_package(imports(path)) <= set(EXPORTED_MODULES)
 
 
 @pytest.mark.parametrize(
@@ -60,10 +129,10 @@ def test_a_file_of_the_model_imports_only_those_below_it(name):
     ],
 )
 def test_a_folder_never_imports_from_those_above_it(folder, forbidden):
-    files = sorted((ROOT / folder).glob("*.py"))
+    files = sorted((ROOT / folder).rglob("*.py"))
     assert files
     for path in files:
-        assert not [module for module in imported_modules(path) if module.startswith(forbidden)], path.name
+        assert not [name for name in imports(path) if name.startswith(forbidden)], path.name
 
 
 def test_importing_the_package_adds_nothing_to_what_transformers_itself_loads():
@@ -79,54 +148,28 @@ print(*{name.split(".")[0] for name in set(sys.modules) - before})
         "vanilla_transformer",
         "transformers",
         "tokenizers",
-        "sentencepiece",  # which transformers loads where it is installed
+        "sentencepiece",  # which transformers loads if it is installed
     }
 
 
-def test_a_command_that_is_asked_for_its_options_loads_no_model():
-    """torch alone takes seconds. The trainer's own options are defined beside it, and have to wait for it."""
-    names = sorted(path.stem for path in (ROOT / "scripts").glob("*.py") if path.stem not in NO_VERBS)
-    code = f"""
-import sys
-from importlib import import_module
-sys.argv = ["vanilla-command", "--help"]
-for name in {names!r}:
-    try:
-        import_module(f"vanilla_transformer.scripts.{{name}}").main()
-    except SystemExit as end:
-        assert end.code == 0, name
-print()
-print("torch" in sys.modules)
-"""
-    answered = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert answered.stdout.count("usage: ") == len(names)
-    assert answered.stdout.splitlines()[-1] == "False"
-
-
-def test_names_of_the_package_are_there_however_it_was_started():
-    code = """
-import sys
-sys.argv = ["vanilla-command", "--help"]
-import vanilla_transformer
-assert {"Translator", "VanillaTransformerConfig"} <= set(dir(vanilla_transformer))
-for name in vanilla_transformer.__all__:
-    getattr(vanilla_transformer, name)
-try:
-    vanilla_transformer.Translater
-except AttributeError as error:
-    print(error)
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert "has no attribute 'Translater'" in done.stdout
-
-
-def test_another_programs_options_are_none_of_ours():
+def test_the_package_ignores_the_command_line_and_modules_keep_their_names():
     code = """
 import sys
 sys.argv = ["serve.py", "-h", "0.0.0.0"]
 import vanilla_transformer
+import vanilla_transformer.beam_search
 from transformers import AutoConfig
-print(AutoConfig.for_model("vanilla_transformer").model_type, callable(vanilla_transformer.beam_search))
+for name in vanilla_transformer.__all__:
+    getattr(vanilla_transformer, name)
+print(AutoConfig.for_model("vanilla_transformer").model_type, type(vanilla_transformer.beam_search).__name__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
-    assert done.stdout.split() == ["vanilla_transformer", "True"]
+    assert done.stdout.split() == ["vanilla_transformer", "module"]
+
+
+def test_no_module_shares_its_name_with_something_it_exports():
+    """Else `import vanilla_transformer.beam_search` could give a function."""
+    for path in python_files():
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
+        assert path.stem not in names, path

@@ -7,70 +7,89 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .patterns import PATTERNS
+from .positions import POSITIONS
 from .presets import PRESETS
+from .scores import SCORES
 from .spelling import suggestion
+
+
+# The axes of variation: for each field the classes that its values name.
+VARIANTS = {"position_encoding": POSITIONS, "score_function": SCORES, "attention_pattern": PATTERNS}
 
 
 @strict
 class VanillaTransformerConfig(PreTrainedConfig):
     r"""
     Describes a [`VanillaTransformerModel`]. With no arguments it is the base model of the paper
-    ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), Table 3); [`~VanillaTransformerConfig.from_preset`]
-    gives the others by name.
+    ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), Table 3).
+    [`~VanillaTransformerConfig.from_preset`] builds the paper's other models by name.
 
     Args:
         vocab_size (`int`, defaults to 37000):
-            Tokens in the source vocabulary, and in the target's too unless `target_vocab_size` is set.
+            Tokens in the source vocabulary, and in the target vocabulary unless `target_vocab_size` is set.
         target_vocab_size (`int`, *optional*):
-            Tokens in a separate target vocabulary, even if it has just as many. `None`: source and target share one.
+            Tokens in a separate target vocabulary. `None`: source and target share one vocabulary.
         d_model (`int`, defaults to 512):
-            Width of embeddings and of every sub-layer's output.
+            Width of the embeddings and of every sub-layer's output.
         encoder_layers, decoder_layers (`int`, defaults to 6):
             Depth of the stacks, N in the paper.
         encoder_attention_heads, decoder_attention_heads (`int`, defaults to 8):
             Parallel attention heads, h in the paper.
         encoder_ffn_dim, decoder_ffn_dim (`int`, defaults to 2048):
-            Inner width of the position-wise feed-forward networks, d_ff in the paper.
+            Inner width of the feed-forward networks, d_ff in the paper.
         d_k, d_v (`int`, *optional*):
-            Width of one head's keys and values. `None`: `d_model` divided by the heads, as in the base model.
+            Width of one head's keys and values. `None`: `d_model` divided by the number of heads.
         activation_function (`str`, defaults to `"relu"`):
-            The non-linearity of the feed-forward networks.
+            Activation of the feed-forward networks.
         dropout (`float`, defaults to 0.1):
-            On each sub-layer's output and on the sums of embeddings and positions: the paper's two sites, P_drop.
+            Dropout on each sub-layer's output and on the sums of embeddings and positions, P_drop in the paper.
         attention_dropout, activation_dropout (`float`, defaults to 0.0):
-            On attention weights, and inside the feed-forward networks. The paper has neither.
+            Dropout on the attention weights and inside the feed-forward networks. The paper has neither.
         label_smoothing (`float`, defaults to 0.1):
-            The share of probability that training takes from the gold token, epsilon_ls in Table 3. It describes how
-            the model is trained and is read by the training loop; the loss that the model's own `forward` returns
-            is always plain cross-entropy, so that it can be read as log-perplexity.
+            Probability that training takes from the gold token, epsilon_ls in the paper. The training loop reads it.
+            The loss that `forward` returns by default is plain cross-entropy, so that it is the log-perplexity.
         norm_placement (`"post"` or `"pre"`, defaults to `"post"`):
-            Layer normalisation after each residual sum (the paper), or before each sub-layer with one more at the
-            end of each stack.
+            Layer normalisation after each residual sum (the paper), or before each sub-layer with one more norm at
+            the end of each stack.
         position_encoding (`str`, defaults to `"sinusoidal"`):
-            `"sinusoidal"`: the paper's, sines and cosines interleaved. `"sinusoidal_halves"`: the same waves, all
-            sines before all cosines (MarianMT in transformers). `"sinusoidal_tensor2tensor"`: halves with the
-            wavelengths of tensor2tensor, fairseq and Marian. `"learned"`: Table 3, row E.
+            How tokens know their position, a key of `positions.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
+            cosines interleaved. `"sinusoidal_halves"`: the same waves, all sines before all cosines (MarianMT in
+            transformers). `"sinusoidal_tensor2tensor"`: halves with the wavelengths of tensor2tensor, fairseq and
+            Marian. `"learned"`: Table 3, row E. `"concatenated"`: sinusoids concatenated and projected.
+            `"relative"`: a learned bias on the scores for each head and distance (T5). `"rotary"`: rotated queries and
+            keys. `"integer"`: the bare number. `"none"`: no positions.
+        relative_attention_num_buckets, relative_attention_max_distance (`int`, defaults to 32 and 128):
+            Buckets of distances for `"relative"`, and the distance from which all are in the last one.
+        score_function (`str`, defaults to `"scaled_dot"`):
+            How well a query fits a key, a key of `scores.SCORES`. `"scaled_dot"`: the paper's q k^T / sqrt(d_k).
+            `"dot"`: without the scale. `"additive"`: w tanh(q + k) (Bahdanau et al. 2015). `"gaussian"`:
+            -|(q - k) w|^2 / 2 with a learned width w.
+        share_qk (`bool`, defaults to `False`):
+            Whether queries and keys share one projection. The paper has two.
+        attention_pattern (`str`, defaults to `"full"`):
+            Which tokens self-attention may look at, a key of `patterns.PATTERNS`. `"full"`: all of them.
         max_position_embeddings (`int`, defaults to 1024):
-            The longest sequence that learned positions can number. Sinusoids have no longest sequence.
+            The longest sequence that learned positions can number. Sinusoids have no limit.
         scale_embedding (`bool`, defaults to `True`):
             Whether embeddings are multiplied by the square root of `d_model` (section 3.4).
         layer_norm_eps (`float`, defaults to 1e-05):
             Added to the variance in layer normalisation. The paper does not state it.
         initializer_gain (`float`, defaults to 1.0):
-            Multiplies the initial matrices of all layers. The paper does not state how it initialised; 1.0 is its
-            authors' value. Small models of this post-norm kind start much faster from less, about 0.6.
+            Multiplies the initial matrices of all layers. The paper does not state its initialisation; 1.0 is the
+            value in the authors' code. Small post-norm models learn much faster with about 0.6.
         share_encoder_decoder_embeddings (`bool`, *optional*):
-            Whether source and target tokens have one embedding matrix. `None`: wherever that is possible, that is
-            with one vocabulary and `tie_word_embeddings`.
+            Whether source and target tokens share one embedding matrix. `None`: yes if it is possible, that is with
+            one vocabulary and `tie_word_embeddings`.
         tie_word_embeddings (`bool`, defaults to `True`):
-            Whether the output projection is the transposed target embedding. With a shared embedding that ties all
-            three (section 3.4). `False` unties everything, source and target embeddings included.
+            Whether the output projection is the transposed target embedding. With a shared embedding this ties all
+            three matrices (section 3.4). `False` unties everything, source and target embeddings included.
         output_bias (`bool`, defaults to `False`):
-            Whether the output projection adds a bias for each token. The paper has none; Marian's models do.
+            Whether the output projection has a bias. The paper has none; Marian's models do.
         use_cache (`bool`, defaults to `True`):
-            Whether decoding keeps the keys and values it has computed.
+            Whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`, defaults to 0, 1, 2, 1):
-            The special tokens. The decoder starts from `<s>` rather than from padding, so that a mask computed from
+            The special tokens. The decoder starts with `<s>` and not with padding, so that a mask computed from
             padding never hides its first token.
 
     ```python
@@ -127,7 +146,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
     activation_dropout: float | int = 0.0
     label_smoothing: float | int = 0.1
     norm_placement: Literal["post", "pre"] = "post"
-    position_encoding: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = "sinusoidal"
+    position_encoding: str = "sinusoidal"
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    score_function: str = "scaled_dot"
+    share_qk: bool = False
+    attention_pattern: str = "full"
     max_position_embeddings: int = 1024
     scale_embedding: bool = True
     initializer_gain: float | int = 1.0
@@ -159,7 +183,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """
         if name not in PRESETS:
             raise ValueError(
-                f"There is no preset {name!r}{suggestion(name, PRESETS)}. The presets: {', '.join(PRESETS)}."
+                f"There is no preset {name!r}{suggestion(name, PRESETS)}. The presets are {', '.join(PRESETS)}."
             )
         known = {field.name for field in fields(cls)} | cls.attribute_map.keys()
         for key in overrides:
@@ -178,22 +202,26 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return self.target_vocab_size is None and self.share_encoder_decoder_embeddings is not False
 
     def validate_architecture(self):
-        """Checks each number and how they fit together; runs whenever a config is made."""
+        """Checks each field and how they fit together. Runs whenever a config is made."""
         self._require_positive_sizes()
-        self._require_shares()
+        self._require_probabilities()
         self._require_divisible_heads()
         self._require_possible_sharing()
         self._require_ids_in_vocabulary()
+        self._require_registered_variants()
         if self.activation_function not in ACT2FN:
             hint = suggestion(self.activation_function, ACT2FN)
             raise ValueError(f"activation_function={self.activation_function!r} is unknown to transformers{hint}.")
         if self.initializer_gain <= 0:
-            raise ValueError(f"initializer_gain={self.initializer_gain} must be more than 0; 1.0 is the authors'.")
-        if self.position_encoding != "learned" and self.d_model % 2:
-            raise ValueError(
-                f"d_model={self.d_model} is odd, but sinusoids come in pairs of sine and cosine: make it even or set "
-                "position_encoding='learned'."
-            )
+            raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
+
+    def _require_registered_variants(self):
+        for field, registry in VARIANTS.items():
+            value = getattr(self, field)
+            if value not in registry:
+                hint = suggestion(value, registry)
+                raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
+            registry[value].validate(self)
 
     def _require_positive_sizes(self):
         for name in (
@@ -205,19 +233,19 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be greater than 0.")
 
-    def _require_shares(self):
+    def _require_probabilities(self):
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             value = getattr(self, name)
             if not 0 <= value < 1:
-                raise ValueError(f"{name}={value} must be at least 0 and less than 1: it is a share.")
+                raise ValueError(f"{name}={value} must be at least 0 and less than 1: it is a probability.")
 
     def _require_divisible_heads(self):
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
             if (self.d_k is None or self.d_v is None) and self.d_model % heads:
                 raise ValueError(
-                    f"d_model={self.d_model} can't be divided among {name}={heads}: choose a divisor, or set both d_k "
-                    "and d_v to the width of one head."
+                    f"d_model={self.d_model} can't be divided evenly among {name}={heads}: choose a divisor, or set "
+                    "both d_k and d_v to the width of one head."
                 )
 
     def _require_possible_sharing(self):
@@ -225,13 +253,13 @@ class VanillaTransformerConfig(PreTrainedConfig):
             return
         if self.target_vocab_size is not None:
             raise ValueError(
-                f"target_vocab_size={self.target_vocab_size} gives the target a vocabulary of its own, whose "
-                "embeddings can't be the source's: leave out that or share_encoder_decoder_embeddings=True."
+                f"target_vocab_size={self.target_vocab_size} makes a separate target vocabulary, which can't share "
+                "embeddings with the source: leave out target_vocab_size or share_encoder_decoder_embeddings=True."
             )
         if not self.tie_word_embeddings:
             raise ValueError(
-                "share_encoder_decoder_embeddings=True needs tie_word_embeddings=True: in transformers the latter "
-                "unties every embedding. Set both to True, or leave share_encoder_decoder_embeddings out."
+                "share_encoder_decoder_embeddings=True needs tie_word_embeddings=True: in transformers False unties "
+                "every embedding. Set both to True, or leave out share_encoder_decoder_embeddings."
             )
 
     def _require_ids_in_vocabulary(self):
@@ -241,22 +269,22 @@ class VanillaTransformerConfig(PreTrainedConfig):
             for token_id in value if isinstance(value, list) else [value]:
                 if token_id is not None and not 0 <= token_id < size:
                     raise ValueError(
-                        f"{name}={token_id} is not in the vocabulary, whose ids go from 0 to {size - 1}: take the "
-                        "special ids from the tokenizer."
+                        f"{name}={token_id} is not in the vocabulary, whose ids are 0 to {size - 1}: take the special "
+                        "ids from the tokenizer."
                     )
 
 
 def _refuse_misspelt(keywords: dict) -> None:
-    """Refuses near misses of a field's name.
+    """Refuses keywords that look like a misspelt field.
 
-    The base class keeps any unknown keyword as an attribute, which config files of other versions rely on; but
-    `encoder_layer=2` would silently build six layers. A longer name, such as `layer_norm_epsilon`, is another model's
-    field rather than a slip.
+    The base class keeps any unknown keyword as an attribute, because config files of other versions need that. But
+    `encoder_layer=2` would silently build six layers. A longer name, such as `layer_norm_epsilon`, is a field of
+    another model and not a spelling mistake.
     """
-    own = VanillaTransformerConfig.__annotations__.keys()
+    field_names = VanillaTransformerConfig.__annotations__.keys()
     for key, value in keywords.items():
-        is_alias = key in VanillaTransformerConfig.attribute_map or any(key.startswith(name) for name in own)
-        if not is_alias and (hint := suggestion(key, own, cutoff=0.85)):
+        is_alias = key in VanillaTransformerConfig.attribute_map or any(key.startswith(name) for name in field_names)
+        if not is_alias and (hint := suggestion(key, field_names, cutoff=0.85)):
             raise ValueError(f"{key}={value!r} is not a field of VanillaTransformerConfig{hint}.")
 
 

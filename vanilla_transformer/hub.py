@@ -1,10 +1,11 @@
-"""A trained model as a repository of the Hub: written to a folder, checked, pushed.
+"""Writes a trained model as a Hub repository, checks it and pushes it.
 
-The folder holds everything that `from_pretrained` needs, with this package installed or, under
-`trust_remote_code=True`, without it: weights in safetensors, configuration, tokenizers, the model's own code, and the
-paper's beam search as `custom_generate/`, which then is what `model.generate` does.
+The folder holds everything that `from_pretrained` needs, with this package installed or, with
+`trust_remote_code=True`, without it: weights in safetensors, configuration, tokenizers, the model's code, and its
+search as `custom_generate/`, which `model.generate` then uses.
 """
 
+import inspect
 import json
 import os
 import shutil
@@ -29,17 +30,23 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTr
 
 from .decoding_options import PAPER_DECODING, set_decoding
 from .loading import LOADING_ERRORS, reason_of
+from .searches import search_of
 from .tokenization_vanilla_transformer import TARGET
 from .translation import Translator
 
 
+# The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
+EXPORTED_MODULES = (
+    *("presets", "spelling", "positions", "scores", "patterns", "configuration_vanilla_transformer"),
+    *("dropout", "loss", "beam_search", "modeling_vanilla_transformer"),
+)
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
 NEEDED = (*CONFIGS, "README.md", "custom_generate/generate.py")
-# What the check translates: that both sides say the same matters, not what they say.
+# Sentences that the check translates before and after the export. Only the equality matters.
 SENTENCES = ("A man rides a bike.", "When does the train arrive in Berlin?", "Two dogs are playing in the snow.")
 
-# Runs where this package can't be imported: with nothing but transformers and the folder itself.
+# This program can't import this package: it has transformers and the folder, nothing else.
 WITHOUT_THIS_PACKAGE = """
 import json, sys
 sys.modules["vanilla_transformer"] = None
@@ -49,8 +56,8 @@ tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True)
 subfolder = {"subfolder": target} if target else {}
 target_tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=True, **subfolder)
 model = AutoModelForSeq2SeqLM.from_pretrained(folder, trust_remote_code=True)
-found = [model.generate(**tokenizer(text, return_tensors="pt"))[0] for text in texts]
-print(json.dumps(target_tokenizer.batch_decode(found, skip_special_tokens=True)))
+outputs = [model.generate(**tokenizer(text, return_tensors="pt"))[0] for text in texts]
+print(json.dumps(target_tokenizer.batch_decode(outputs, skip_special_tokens=True)))
 """
 
 
@@ -65,28 +72,28 @@ def export(
     *,
     card: str,
 ) -> None:
-    """Writes a model as a repository of the Hub.
+    """Writes a model as a Hub repository.
 
     Args:
-        model: The model, in the type in which its weights shall be kept.
-        folder: Where to.
-        tokenizer: Its tokenizer, or the source's.
-        target_tokenizer: The target's, for separate vocabularies.
+        model: The model, in the type that its weights are to be stored in.
+        folder: The folder to write.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target tokenizer, for separate vocabularies.
         card: The text of README.md, metadata included.
     """
     folder = Path(folder)
-    with _code_goes_along(model), _says_how_it_decodes(model):
+    with _saving_code(model), _saving_decoding_options(model):
         model.save_pretrained(folder)
     _save_tokenizer(tokenizer, folder)
     if target_tokenizer is not None:
         _save_tokenizer(target_tokenizer, folder / TARGET)
     (folder / "custom_generate").mkdir(exist_ok=True)
-    shutil.copyfile(Path(__file__).with_name("beam_search.py"), folder / "custom_generate" / "generate.py")
+    shutil.copyfile(inspect.getfile(search_of(model)), folder / "custom_generate" / "generate.py")
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
-    """Without the traces of where it was loaded from, which the library writes too and would obey on the Hub."""
+    """Saves without the keys that say where a tokenizer was loaded from: the library would obey them on the Hub."""
     tokenizer.save_pretrained(folder)
     path = folder / "tokenizer_config.json"
     config = json.loads(path.read_text(encoding="utf-8"))
@@ -95,23 +102,23 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 @contextmanager
-def _code_goes_along(model: PreTrainedModel) -> Iterator[None]:
-    """Within, saving the model writes its code beside it. The mark is taken back: other saves are none of ours."""
-    classes = [(type(model.config), "AutoConfig"), (type(model), "AutoModelForSeq2SeqLM")]
-    before = [each._auto_class for each, _ in classes]
-    for each, auto_class in classes:
-        each.register_for_auto_class(auto_class)
+def _saving_code(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, saving the model also writes its code. Later saves keep the library's behaviour."""
+    auto_classes = {type(model.config): "AutoConfig", type(model): "AutoModelForSeq2SeqLM"}
+    before = {cls: cls._auto_class for cls in auto_classes}
+    for cls, auto_class in auto_classes.items():
+        cls.register_for_auto_class(auto_class)
     try:
         yield
     finally:
-        for (each, _), mark in zip(classes, before, strict=True):
-            each._auto_class = mark
+        for cls, auto_class in before.items():
+            cls._auto_class = auto_class
         model.config.__dict__.pop("auto_map", None)
 
 
 @contextmanager
-def _says_how_it_decodes(model: PreTrainedModel) -> Iterator[None]:
-    """Within, the model's settings have what `Translator` would take for granted: others read nothing else."""
+def _saving_decoding_options(model: PreTrainedModel) -> Iterator[None]:
+    """Inside, the generation config states the beam and penalty that `Translator` uses by default."""
     before = model.generation_config.to_dict()
     set_decoding(model.generation_config)
     try:
@@ -124,7 +131,7 @@ def _says_how_it_decodes(model: PreTrainedModel) -> Iterator[None]:
 
 
 def require_whole(folder: str | Path) -> None:
-    """Refuses a folder in which something is missing, cut short, or belongs to another model."""
+    """Refuses a folder with files that are missing, incomplete, or of another model."""
     folder = Path(folder)
     if not folder.is_dir():
         raise ValueError(f"There is no folder {folder}: export a model first.")
@@ -143,33 +150,38 @@ def require_whole(folder: str | Path) -> None:
     with torch.device("meta"):
         model = AutoModelForSeq2SeqLM.from_config(config)
     _require_weights(folder, {name: list(tensor.shape) for name, tensor in model.state_dict().items()}, model)
-    for place, size in [(folder, config.vocab_size), (folder / TARGET, getattr(config, "target_vocab_size", None))]:
-        if size is None:
-            continue
-        try:
-            pieces = len(AutoTokenizer.from_pretrained(place))
-        except LOADING_ERRORS as error:
-            raise ValueError(
-                f"The tokenizer in {place} can't be loaded ({reason_of(error)}): export the model again."
-            ) from error
-        if pieces > size:
-            raise ValueError(f"The tokenizer in {place} has more pieces than the model's vocabulary of {size:,}.")
+    _require_tokenizer(folder, config.vocab_size)
+    if getattr(config, "target_vocab_size", None) is not None:
+        _require_tokenizer(folder / TARGET, config.target_vocab_size)
+
+
+def _require_tokenizer(folder: Path, vocab_size: int) -> None:
+    try:
+        tokens = len(AutoTokenizer.from_pretrained(folder))
+    except LOADING_ERRORS as error:
+        raise ValueError(
+            f"The tokenizer in {folder} can't be loaded ({reason_of(error)}): export the model again."
+        ) from error
+    if tokens > vocab_size:
+        raise ValueError(f"The tokenizer in {folder} has more tokens than the model's vocabulary of {vocab_size:,}.")
 
 
 def _require_weights(folder: Path, expected: dict[str, list[int]], model: PreTrainedModel) -> None:
-    found: dict[str, list[int]] = {}
+    shapes: dict[str, list[int]] = {}
     for path in _weight_files(folder):
         try:
             with safe_open(path, framework="pt") as file:
-                found |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (no iterator)
+                shapes |= {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 (no iterator)
         except (OSError, SafetensorError) as error:
-            raise ValueError(f"{path} is not a whole safetensors file ({error}): copy or export it again.") from error
+            raise ValueError(
+                f"{path} is not a complete safetensors file ({error}): copy or export it again."
+            ) from error
     tied = model.all_tied_weights_keys.keys()
     for name, shape in expected.items():
-        if name not in found and name not in tied:
-            raise ValueError(f"{folder} has no weights {name}: they do not belong to its config.json.")
-        if name in found and found[name] != shape:
-            raise ValueError(f"{name} is {found[name]} in {folder}, but {shape} by its config.json.")
+        if name not in shapes and name not in tied:
+            raise ValueError(f"{folder} has no weights {name}: weights and config.json do not belong together.")
+        if name in shapes and shapes[name] != shape:
+            raise ValueError(f"{name} is {shapes[name]} in {folder}, but {shape} by its config.json.")
 
 
 def _weight_files(folder: Path) -> list[Path]:
@@ -182,27 +194,27 @@ def _weight_files(folder: Path) -> list[Path]:
 
 
 def check(folder: str | Path, translator: Translator, texts: Sequence[str] = SENTENCES) -> list[str]:
-    """Loads an exported folder in a process that can't see this package and returns what it makes of some texts.
+    """Translates with an exported folder, in a process that can't import this package, and returns the translations.
 
-    Raises if that is not what the model made of them before it was exported.
+    Raises a `ValueError` if they differ from those of the model before the export.
 
     Args:
         folder: The exported folder.
-        translator: The model before.
-        texts: What to translate.
+        translator: The model before the export.
+        texts: The sentences to translate.
     """
     require_whole(folder)
     expected = [translator(text) for text in texts]
-    found = _translate_without_this_package(Path(folder), texts)
-    for text, before, after in zip(texts, expected, found, strict=True):
+    translations = _translate_without_this_package(Path(folder), texts)
+    for text, before, after in zip(texts, expected, translations, strict=True):
         if before != after:
-            raise ValueError(f"{folder} translates {text!r} as {after!r}, but the model it was made of as {before!r}.")
-    return found
+            raise ValueError(f"{folder} translates {text!r} as {after!r}, but before the export it was {before!r}.")
+    return translations
 
 
 def _translate_without_this_package(folder: Path, texts: Sequence[str]) -> list[str]:
     target = TARGET if (folder / TARGET).is_dir() else None
-    with tempfile.TemporaryDirectory() as modules:  # else an older copy of the code could be taken for the folder's
+    with tempfile.TemporaryDirectory() as modules:  # a new cache: it must not have an older copy of the code
         done = subprocess.run(
             [sys.executable, "-c", WITHOUT_THIS_PACKAGE],
             input=json.dumps([str(folder.resolve()), target, list(texts)]),
@@ -212,8 +224,8 @@ def _translate_without_this_package(folder: Path, texts: Sequence[str]) -> list[
             cwd=modules,
         )
     if done.returncode:
-        last = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
-        raise ValueError(f"{folder} can't be loaded without this package: {last}")
+        reason = done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit code {done.returncode}"
+        raise ValueError(f"{folder} can't be loaded without this package: {reason}")
     return json.loads(done.stdout.splitlines()[-1])
 
 
@@ -230,19 +242,19 @@ def push(
     token: str | None = None,
     message: str = "Upload model",
 ) -> str:
-    """Publishes a folder as a model on the Hub and returns the address of the commit.
+    """Publishes a folder as a model on the Hub and returns the URL of the commit.
 
-    All files arrive in one commit: what fails leaves nothing half published, and what was already uploaded is not sent
-    again by the next try.
+    All files arrive in one commit, so a failed push publishes nothing. A second try does not upload files again that
+    have already arrived.
 
     Args:
         folder: The exported folder.
-        repo_id: Its name on the Hub, `user/model`; made if it is not there.
+        repo_id: Its name on the Hub, `user/model`. The repository is created if it does not exist.
         private: Whether a new repository is private.
-        revision: The branch to push to, made if it is not there; `main` by default.
-        create_pr: Whether to open a pull request in place of a commit on the branch.
-        token: An access token with write rights; by default the one of `hf auth login`, or of `HF_TOKEN`.
-        message: The commit's message.
+        revision: The branch to push to, created if it does not exist; `main` by default.
+        create_pr: Whether to open a pull request instead of a commit on the branch.
+        token: An access token with write permission; by default that of `hf auth login` or `HF_TOKEN`.
+        message: The commit message.
     """
     require_whole(folder)
     api = HfApi(token=token)
@@ -250,7 +262,7 @@ def push(
         api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None and not create_pr:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
-        # Unlike upload_folder, which may commit several times on the way.
+        # upload_folder may make several commits.
         done = api.create_commit(
             repo_id,
             operations=[CommitOperationAdd(str(path.relative_to(folder)), path) for path in files_of(folder)],
@@ -259,30 +271,28 @@ def push(
             commit_message=message,
         )
     except HFValidationError as error:
-        raise ValueError(f"{repo_id!r} is no name for a repository: {error}") from error
-    except (OSError, HTTPError, RuntimeError) as error:  # a RuntimeError is an upload that failed for good
+        raise ValueError(f"{repo_id!r} is not a valid repository name: {error}") from error
+    except (OSError, HTTPError, RuntimeError) as error:  # a RuntimeError is an upload that finally failed
         raise ValueError(f"{folder} was not pushed to {repo_id}: {_why(error)}") from error
     return done.pr_url if create_pr else done.commit_url
 
 
 def files_of(folder: str | Path) -> list[Path]:
-    """The files that are pushed: all but hidden ones."""
+    """The files that are pushed: all except hidden ones."""
     folder = Path(folder)
-    found = sorted(path for path in folder.rglob("*") if path.is_file())
-    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    return [path for path in files if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 
 def _why(error: Exception) -> str:
-    """What a user can do about a push that failed."""
+    """Why a push failed, and what the user can do about it."""
     status = error.response.status_code if isinstance(error, HfHubHTTPError) else None
     if isinstance(error, LocalTokenNotFoundError) or status == 401:
-        return "the Hub asks for a valid token. Run `hf auth login`, or set HF_TOKEN, with a token that may write."
+        return "the Hub needs a valid token. Run `hf auth login`, or set HF_TOKEN, with a token that can write."
     if status == 403:
-        return "the token has no right to write there. Use one that may write, or another name."
+        return "the token can't write there. Use a token with write permission, or another name."
     if isinstance(error, OfflineModeIsEnabled):
         return "HF_HUB_OFFLINE is set. Unset it to reach the Hub."
     if status is None:
-        return (
-            f"the Hub was not reached or the connection broke ({error}). Push again: what has arrived is not resent."
-        )
+        return f"the Hub was not reached or the connection broke ({error}). Push again: nothing is sent twice."
     return str(error)

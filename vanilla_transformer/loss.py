@@ -1,11 +1,11 @@
-"""The loss: cross-entropy with label smoothing (section 5.4) under its three definitions, of logits or, in less time
-and memory, straight of the states below the output layer.
+"""Cross-entropy with label smoothing (section 5.4) in its three definitions, computed from logits or, in less time and
+memory, from the states below the output layer.
 
-The target distribution gives the gold token 1 - epsilon and shares epsilon out. Among whom, implementations differ:
+The target distribution gives the gold token 1 - epsilon. Implementations differ in who shares epsilon:
 
-- `"others"`: the V - 1 other tokens, epsilon / (V - 1) each. The authors' own (tensor2tensor), and fairseq's.
+- `"others"`: the V - 1 other tokens, epsilon / (V - 1) each. The authors' code (tensor2tensor) and fairseq.
 - `"all"`: all V tokens, the gold one included, epsilon / V each. `torch.nn.functional.cross_entropy` and `Trainer`.
-- `"no_padding"`: the V - 2 tokens that are neither gold nor padding. The Annotated Transformer, and Joey NMT.
+- `"no_padding"`: the V - 2 tokens that are neither gold nor padding. The Annotated Transformer and Joey NMT.
 
 Shapes: N tokens, V vocabulary, D d_model.
 """
@@ -19,24 +19,23 @@ from torch.autograd.function import once_differentiable
 
 
 Smoothing = Literal["others", "all", "no_padding"]
-IGNORED_LABEL = -100  # the library's mark for label positions without a loss
-# How many tokens have their logits at a time where not all are held: few enough for a CPU's cache, enough to keep the
-# matrix products busy.
+IGNORED_LABEL = -100  # the library's label for positions without a loss
+# Tokens whose logits are held at a time: few enough for the cache of a CPU, enough for fast matrix products.
 TOKENS_AT_A_TIME = 256
 
 
 @dataclass(frozen=True)
 class LabelSmoothedCrossEntropy:
-    """Cross-entropy against smoothed labels, for `model(criterion=...)`, `Trainer(compute_loss_func=...)` or a loop of
-    your own.
+    """Cross-entropy against smoothed labels, for `model(criterion=...)`, `Trainer(compute_loss_func=...)` or your own
+    training loop.
 
-    With `num_items_in_batch` the loss is the sum over the batch divided by it. So accumulated pieces, and the shares
-    of several processes, add up to the loss of the whole batch.
+    With `num_items_in_batch` the loss is the sum over the batch divided by that number. So the losses of accumulated
+    batches, and of several processes, add up to the loss of the whole batch.
 
     Args:
-        epsilon: The share taken from the gold token; 0 is plain cross-entropy.
-        smoothing: Among whom that share is divided.
-        pad_token_id: The padding token; only `"no_padding"` asks for it.
+        epsilon: Probability taken from the gold token; 0 is plain cross-entropy.
+        smoothing: Which tokens share that probability.
+        pad_token_id: The padding token, needed for `"no_padding"` only.
     """
 
     epsilon: float = 0.1
@@ -54,7 +53,7 @@ class LabelSmoothedCrossEntropy:
             raise ValueError("smoothing='no_padding' needs the pad_token_id.")
 
     def __call__(self, outputs, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None):
-        """The loss of a model's output for labels [B, T], -100 where there is none."""
+        """The loss of a model's output for labels [B, T], with -100 for positions without a label."""
         return self.of_logits(outputs["logits"], labels, num_items_in_batch)
 
     def of_logits(
@@ -74,10 +73,10 @@ class LabelSmoothedCrossEntropy:
         bias: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The loss of the logits `states @ weight.T + bias`, for states [B, T, D] and the output layer's weight [V, D]
-        and bias [V], if it has one.
+        and, if it has one, bias [V].
 
-        It never holds all the logits: a few rows at a time become their loss and, at once, its gradient. Positions
-        without a label have no logits at all.
+        The logits are never held all at once: the loss and its gradient are computed for a few tokens at a time.
+        Positions without a label are skipped.
         """
         real = labels != IGNORED_LABEL
         total = _SumOfLosses.apply(states[real], weight, bias, labels[real], self)
@@ -105,7 +104,7 @@ class LabelSmoothedCrossEntropy:
         gold = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
         if not self.epsilon:
             return -gold
-        shared = log_probabilities.sum(-1)  # over everyone; below, without those who have no share
+        shared = log_probabilities.sum(-1)  # over all tokens; those without a share are subtracted below
         if self.smoothing != "all":
             shared = shared - gold
         if self.smoothing == "no_padding":
@@ -113,7 +112,7 @@ class LabelSmoothedCrossEntropy:
         return -(1 - self.epsilon) * gold - self._share(log_probabilities.shape[-1]) * shared
 
     def _share(self, vocab_size: int) -> float:
-        """What each of those gets who share epsilon."""
+        """Probability that label smoothing gives to each of the tokens that share epsilon."""
         return self.epsilon / (vocab_size - {"all": 0, "others": 1, "no_padding": 2}[self.smoothing])
 
 
@@ -121,12 +120,12 @@ CROSS_ENTROPY = LabelSmoothedCrossEntropy(epsilon=0.0)
 
 
 class _SumOfLosses(torch.autograd.Function):
-    """sum(per_token(states @ weight.T + bias, labels)), whose gradients are made while the logits are at hand."""
+    """sum(per_token(states @ weight.T + bias, labels)). The forward pass also computes the gradients."""
 
     @staticmethod
     def forward(ctx, states, weight, bias, labels, criterion: LabelSmoothedCrossEntropy):
         total = torch.zeros((), dtype=torch.float32, device=states.device)
-        # In float32: sums of many small numbers are lost in half precision.
+        # Half precision would lose sums of many small numbers.
         of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=torch.float32)
         of_bias = None if bias is None else torch.zeros_like(bias)
         pieces = (tensor.split(TOKENS_AT_A_TIME) for tensor in (states, labels, of_states))
@@ -147,8 +146,8 @@ class _SumOfLosses(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        # Scaled where they stand: memory is at its peak here, and a copy of the weight's would be the largest tensor.
-        # (Should the same loss go backward twice, torch says that they were changed.)
+        # Scaled in place: memory is at its peak here, and a copy of the weight's gradient would be the largest tensor.
+        # (A second backward pass of the same loss is an error: torch notices the change.)
         of_states, of_weight, of_bias = ctx.saved_tensors
         of_bias = None if of_bias is None else of_bias.mul_(gradient)
         return of_states.mul_(gradient), of_weight.mul_(gradient), of_bias, None, None

@@ -1,4 +1,4 @@
-"""Makes transformers know this model: importing this module registers it."""
+"""Registers this package's models with transformers when it is imported."""
 
 from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
 from transformers.pipelines import PIPELINE_REGISTRY

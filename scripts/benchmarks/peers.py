@@ -138,7 +138,7 @@ class TorchTransformer(nn.Module):
         return F.linear(states, self.embedding.weight)
 
     def _embed(self, ids: torch.Tensor) -> torch.Tensor:
-        positions = self.positions(ids.shape[1], 0, ids.device).float()
+        positions = self.positions(torch.arange(ids.shape[1], device=ids.device)).float()
         return self.dropout(self.embedding(ids) * self.scale + positions)
 
 

@@ -297,12 +297,12 @@ def swap_the_tokenizer(folder):
         (lambda folder: (folder / "tokenizer.json").unlink(), r"The tokenizer in .* can't be loaded"),
         (lambda folder: (folder / "custom_generate" / "generate.py").unlink(), "has no custom_generate/generate.py"),
         (lambda folder: (folder / "modeling_vanilla_transformer.py").unlink(), "has no modeling_vanilla_transf"),
-        (lambda folder: (folder / "model.safetensors").unlink(), "not a whole safetensors file"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "not a complete safetensors file"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": '), "not valid JSON"),
-        (spoil_weights, "not a whole safetensors file"),
+        (spoil_weights, "not a complete safetensors file"),
         (drop_a_tensor, "has no weights model.encoder.layers.0.feed_forward.fc1.weight"),
         (change_the_config, r"is \[32, 16\] in .* but \[64, 16\] by its config.json"),
-        (swap_the_tokenizer, "more pieces than the model's vocabulary"),
+        (swap_the_tokenizer, "more tokens than the model's vocabulary"),
     ],
 )
 def test_a_folder_that_is_not_whole_is_refused(copy, spoil, message):
@@ -324,7 +324,7 @@ def test_a_changed_model_is_found_out(exported, run):
     other = Translator.from_pretrained(run / "model", device="cpu")
     with torch.no_grad():
         other.model.lm_head.weight.mul_(-1)
-    with pytest.raises(ValueError, match="but the model it was made of as"):
+    with pytest.raises(ValueError, match="but before the export it was"):
         check(exported, other)
 
 

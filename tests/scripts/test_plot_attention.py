@@ -198,7 +198,7 @@ def test_positions_of_a_model(save, tmp_path, figures, encoding):
     draw(tmp_path / "out", "--model", save(model), "--positions", "--length", "30")
     assert_close(
         drawn(figures["positions.png"].axes[0]),
-        model.model.encoder.embed_positions(30, 0, torch.device("cpu")).detach(),
+        model.model.encoder.embed_positions(torch.arange(30)).detach(),
     )
 
 

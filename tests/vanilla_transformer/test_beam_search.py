@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from vanilla_transformer import beam_search
-from vanilla_transformer.beam_search import PENALTIES, AnyDecoder, VanillaDecoder, _top
+from vanilla_transformer.beam_search import PENALTIES, RowPerBeam, RowPerSentence, _top
 
 
 EOS = 2
@@ -334,9 +334,9 @@ def test_early_stopping_ends_at_the_first_finished_ones(make_model):
 def test_finished_sentences_leave_the_batch_and_the_search_ends_with_the_last(make_model, monkeypatch):
     model = lively(make_model())
     sizes = []
-    step = VanillaDecoder.step
-    monkeypatch.setattr(VanillaDecoder, "step", lambda self, hyps: sizes.append(len(hyps)) or step(self, hyps))
-    monkeypatch.setattr(AnyDecoder, "__init__", lambda *_: pytest.fail("the shared source should have been used"))
+    step = RowPerSentence.step
+    monkeypatch.setattr(RowPerSentence, "step", lambda self, hyps: sizes.append(len(hyps)) or step(self, hyps))
+    monkeypatch.setattr(RowPerBeam, "__init__", lambda *_: pytest.fail("the shared source should have been used"))
     model.generate(**padded(random_sources(40, 23, longest=20)), custom_generate=beam_search.search, num_beams=2)
     assert sizes == sorted(sizes, reverse=True)
     assert sizes[0] == 40

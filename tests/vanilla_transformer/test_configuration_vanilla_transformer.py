@@ -51,7 +51,12 @@ def test_a_preset_takes_overrides():
         (lambda: VanillaTransformerConfig(d_model=100), r"d_model=100 can't be divided.*encoder_attention_heads=8"),
         (lambda: VanillaTransformerConfig(d_model=9, d_k=8, d_v=8), r"d_model=9 is odd.*learned"),
         (lambda: VanillaTransformerConfig(norm_placement="mid"), r"norm_placement.*'post', 'pre'.*mid"),
-        (lambda: VanillaTransformerConfig(position_encoding="rotary"), r"position_encoding.*sinusoidal.*rotary"),
+        (
+            lambda: VanillaTransformerConfig(position_encoding="lerned"),
+            r"'lerned'.*did you mean 'learned'.*sinusoidal",
+        ),
+        (lambda: VanillaTransformerConfig(score_function="x"), r"score_function='x' is unknown.*scaled_dot"),
+        (lambda: VanillaTransformerConfig(attention_pattern="x"), r"attention_pattern='x' is unknown.*full"),
         (lambda: VanillaTransformerConfig(activation_function="rellu"), r"'rellu'.*did you mean 'relu'"),
         (lambda: VanillaTransformerConfig(d_model="512"), r"d_model.*expected int.*'512'"),
         (lambda: VanillaTransformerConfig(vocab_size=5, eos_token_id=5), r"eos_token_id=5.*0 to 4.*tokenizer"),

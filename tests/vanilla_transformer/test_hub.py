@@ -143,8 +143,8 @@ def closed_port() -> str:
 @pytest.mark.parametrize(
     ("more", "message"),
     [
-        ({"token": None}, "asks for a valid token. Run `hf auth login`"),
-        ({"token": "hf_wrong"}, "asks for a valid token"),
+        ({"token": None}, "needs a valid token. Run `hf auth login`"),
+        ({"token": "hf_wrong"}, "needs a valid token"),
         ({"token": "hf_reader"}, "no right to write"),
         ({"HF_ENDPOINT": closed_port()}, "the Hub was not reached"),
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
@@ -162,7 +162,7 @@ def test_why_a_push_failed_is_said_in_a_sentence(hub, run, folder, more, message
 def test_a_name_that_is_none_is_refused(run, folder):
     failed = run("-m", PUSH, "--exported", str(folder), "--push_to", "no/such/name")
     assert failed.returncode == 1
-    assert "'no/such/name' is no name for a repository" in failed.stderr
+    assert "'no/such/name' is not a valid repository name" in failed.stderr
 
 
 ORDINARY = """
@@ -225,4 +225,4 @@ def test_nothing_is_unpickled(hub, run, folder, tmp_path):
     refused = run("-c", loading)
     assert refused.returncode != 0
     assert not (tmp_path / "sprung").exists()
-    assert "is not a whole safetensors file" in push(run, local).stderr
+    assert "is not a complete safetensors file" in push(run, local).stderr

@@ -177,10 +177,7 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
     This package's models declare it as `longest_sequence`. Other models have a table of `max_position_embeddings`.
     """
-    table_length = getattr(model.config, "max_position_embeddings", None)
-    # TODO(merge): drop this line when the models declare `longest_sequence`.
-    table_length = None if str(getattr(model.config, "position_encoding", "")).startswith("sin") else table_length
-    return getattr(model, "longest_sequence", table_length)
+    return getattr(model, "longest_sequence", getattr(model.config, "max_position_embeddings", None))
 
 
 def _have_same_tensors(model: PreTrainedModel, other: PreTrainedModel) -> bool:

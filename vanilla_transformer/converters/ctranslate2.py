@@ -29,7 +29,7 @@ from ..modeling_vanilla_transformer import (
     VanillaTransformerStack,
 )
 from ..quantization import require_quantization
-from .vanilla import has_position_table, longest_table, position_encoding_of, position_table, require_understood
+from .vanilla import has_position_table, position_encoding_of, position_table, require_understood
 
 
 if TYPE_CHECKING:  # an optional dependency: imported where it is needed
@@ -157,7 +157,7 @@ def table_length(config: PreTrainedConfig, max_positions: int | None = None) -> 
         max_positions: The number for position encodings without a limit; `max_position_embeddings` by default.
     """
     is_ours = config.model_type == VanillaTransformerConfig.model_type
-    limit = longest_table(position_encoding_of(config)) if is_ours else None
+    limit = position_encoding_of(config).max_length if is_ours else None
     return limit or max_positions or config.max_position_embeddings
 
 

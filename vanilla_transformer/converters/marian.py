@@ -23,7 +23,7 @@ from ..configuration_vanilla_transformer import VanillaTransformerConfig
 from ..loading import load_config, load_model
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..positions import SinusoidalHalvesPositions
-from .vanilla import has_position_table, longest_table, position_encoding_of, position_table, require_understood
+from .vanilla import has_position_table, position_encoding_of, position_table, require_understood
 
 
 State = dict[str, torch.Tensor]
@@ -142,7 +142,7 @@ def _order_of_marian(config: VanillaTransformerConfig) -> torch.Tensor:
     """
     encoding, d_model = position_encoding_of(config), config.d_model
     if has_position_table(encoding) and d_model % 2 == 0:
-        length = min(longest_table(encoding) or 64, 64)
+        length = min(encoding.max_length or 64, 64)
         table = position_table(encoding, length)
         expected = position_table(SinusoidalHalvesPositions(config), length)
         same_order = torch.arange(d_model)

@@ -9,11 +9,10 @@ from dataclasses import MISSING, Field, fields
 from typing import Any
 
 import torch
-from torch import nn
 from transformers import PreTrainedConfig
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
-from ..positions import POSITIONS
+from ..positions import POSITIONS, AddedPositions, PositionEncoding
 
 
 # Fields that do not change what a trained model computes: used in training only, about outputs, or plain records.
@@ -49,25 +48,18 @@ def _default_of(field: Field) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def position_encoding_of(config: VanillaTransformerConfig) -> nn.Module:
-    """Makes the position encoding that a config names, without drawing from torch's random numbers."""
+def position_encoding_of(config: VanillaTransformerConfig) -> PositionEncoding:
+    """Makes the encoder's position encoding that a config names, without drawing from torch's random numbers."""
     with torch.random.fork_rng(devices=[]):
-        return POSITIONS[config.position_encoding](config)
+        return POSITIONS[config.position_encoding](config, config.encoder_attention_heads, False)
 
 
-def has_position_table(encoding: nn.Module) -> bool:
+def has_position_table(encoding: PositionEncoding) -> bool:
     """Whether the encoding adds one vector for each position to the embeddings, and nothing else."""
-    return getattr(encoding, "acts_on", "embeddings") == "embeddings"
-
-
-def longest_table(encoding: nn.Module) -> int | None:
-    """Returns how many positions the encoding has; `None` if there is no limit."""
-    # TODO(merge): `return encoding.max_length`
-    return getattr(encoding, "max_length", getattr(encoding, "num_embeddings", None))
+    return type(encoding).encode is AddedPositions.encode
 
 
 @torch.no_grad()
-def position_table(encoding: nn.Module, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
-    """Returns the vectors of the first positions [length, D]."""
-    # TODO(merge): `return encoding(torch.arange(length, device=device))`
-    return encoding(length, 0, torch.device(device))
+def position_table(encoding: PositionEncoding, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Returns the vectors that an encoding adds at the first positions [length, D]."""
+    return encoding(torch.arange(length, device=device))

@@ -240,10 +240,10 @@ class CTranslate2Backend:
     def _translate_within(
         self, limits: list[int], sources: list[list[str]], prefixes: list[list[str]], **options: Any
     ) -> "list[TranslationResult]":
-        """Translates sources into at most so many tokens each.
+        """Translates each source within its limit of new tokens.
 
-        The engine has one limit for a batch. So all sources are translated with the largest limit first, and those
-        whose translations exceed their own limit once more with that.
+        The engine has one limit for a batch. So all sources are translated with the largest limit first. A source
+        with a translation beyond its limit is then translated again with that limit.
         """
         given = len(prefixes[0])
         results = self._translate(sources, prefixes, max_decoding_length=given + max(limits), **options)

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -182,5 +183,8 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
 def _have_same_tensors(model: PreTrainedModel, other: PreTrainedModel) -> bool:
     """Whether two models share all tensors. They no longer do after one was resized or moved to another device."""
-    tensors, other_tensors = ([*each.parameters(), *each.buffers()] for each in (model, other))
-    return list(map(id, tensors)) == list(map(id, other_tensors))
+
+    def tensor_ids(model: PreTrainedModel) -> list[int]:
+        return [id(tensor) for tensor in chain(model.parameters(), model.buffers())]
+
+    return tensor_ids(model) == tensor_ids(other)

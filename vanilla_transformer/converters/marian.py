@@ -168,7 +168,7 @@ def state_from_marian(state: State) -> State:
 
 def state_to_marian(state: State, config: MarianConfig) -> State:
     """Renames this model's weights for a MarianMT with that config, whose position tables are not included."""
-    names = {ours: theirs for theirs, ours in LAYER_NAMES.items()}
+    names = {our_name: marian_name for marian_name, our_name in LAYER_NAMES.items()}
     renamed = {_renamed(name, names): tensor for name, tensor in state.items() if name != "lm_head.bias"}
     output = state["lm_head.weight"]
     renamed["final_logits_bias"] = state.get("lm_head.bias", output.new_zeros(len(output)))[None]

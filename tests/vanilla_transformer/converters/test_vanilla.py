@@ -14,6 +14,7 @@ from vanilla_transformer.converters.ctranslate2 import export
 from vanilla_transformer.converters.marian import UNDERSTOOD as UNDERSTOOD_BY_MARIAN
 from vanilla_transformer.converters.marian import config_to_marian, to_marian
 from vanilla_transformer.converters.vanilla import OUTSIDE_THE_NETWORK, require_understood
+from vanilla_transformer.positions import POSITIONS
 
 
 # Another valid value than the small config's for each field.
@@ -46,6 +47,10 @@ OTHER_VALUES = {
     "label_smoothing": 0.3,
     "norm_placement": "pre",
     "position_encoding": "learned",
+    "relative_attention_num_buckets": 16,
+    "relative_attention_max_distance": 64,
+    "score_function": "dot",
+    "share_qk": True,
     "max_position_embeddings": 48,
     "scale_embedding": False,
     "initializer_gain": 0.5,
@@ -59,8 +64,11 @@ OTHER_VALUES = {
     "eos_token_id": 4,
     "decoder_start_token_id": 4,
 }
-REFUSED_BY_MARIAN = {"is_encoder_decoder", "d_k", "d_v", "norm_placement", "position_encoding", "layer_norm_eps"}
-REFUSED_BY_CTRANSLATE2 = {"is_encoder_decoder", "d_k", "d_v"}
+REFUSED_BY_CTRANSLATE2 = {
+    *("is_encoder_decoder", "d_k", "d_v", "score_function", "share_qk"),
+    *("relative_attention_num_buckets", "relative_attention_max_distance"),
+}
+REFUSED_BY_MARIAN = {*REFUSED_BY_CTRANSLATE2, "norm_placement", "position_encoding", "layer_norm_eps"}
 FIELDS = [field.name for field in fields(VanillaTransformerConfig)]
 
 
@@ -114,28 +122,50 @@ def test_marian_gives_the_same_logits_or_refuses_the_field(model_with, pairs, fi
     assert_close(log_probabilities(to_marian(model), **pairs), log_probabilities(model, **pairs), rtol=0, atol=1e-4)
 
 
+def tokenizer_of(size: int) -> PreTrainedTokenizerFast:
+    """The token with id 7 is "t7"."""
+    vocabulary = {f"t{token_id}": token_id for token_id in range(size)}
+    return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "t3")), unk_token="t3")
+
+
+def assert_same_in_ctranslate2(model, pairs, folder) -> None:
+    """Compares the log-probabilities of the targets and of the end of sentence."""
+    ctranslate2 = pytest.importorskip("ctranslate2")
+    tokenizer, target_tokenizer = map(tokenizer_of, (model.config.vocab_size, model.config.output_vocab_size))
+    export(model, tokenizer, folder, target_tokenizer=target_tokenizer)
+    sources, targets = ([[f"t{token_id}" for token_id in row] for row in side.tolist()] for side in pairs.values())
+    scores = ctranslate2.Translator(str(folder), intra_threads=1).score_batch(sources, targets)
+    ends = torch.full((len(targets), 1), model.config.eos_token_id)
+    scored = torch.cat([pairs["targets"], ends], dim=1)[..., None]
+    expected = log_probabilities(model, **pairs).gather(-1, scored).squeeze(-1)
+    assert_close(torch.tensor([score.log_probs for score in scores]), expected, rtol=0, atol=1e-4)
+
+
 @pytest.mark.parametrize("field", FIELDS)
 def test_ctranslate2_gives_the_same_probabilities_or_refuses_the_field(model_with, pairs, field, tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2")
     model = model_with(field)
-    tokenizers = [
-        PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(vocabulary, "t3")), unk_token="t3")
-        for vocabulary in (
-            {f"t{token_id}": token_id for token_id in range(size)}
-            for size in (model.config.vocab_size, model.config.output_vocab_size)
-        )
-    ]
     if field in REFUSED_BY_CTRANSLATE2 or field not in OTHER_VALUES:
         with pytest.raises(ValueError, match=f"{field}="):
-            export(model, tokenizers[0], tmp_path)
-        return
-    export(model, tokenizers[0], tmp_path, target_tokenizer=tokenizers[1])
-    sources, targets = ([[f"t{token_id}" for token_id in row] for row in side.tolist()] for side in pairs.values())
-    engine = ctranslate2.Translator(str(tmp_path), intra_threads=1)
-    found = torch.tensor([score.log_probs for score in engine.score_batch(sources, targets)])
-    end = torch.full((3, 1), model.config.eos_token_id)
-    scored = torch.cat([pairs["targets"], end], dim=1)[..., None]
-    assert_close(found, log_probabilities(model, **pairs).gather(-1, scored).squeeze(-1), rtol=0, atol=1e-4)
+            assert_same_in_ctranslate2(model, pairs, tmp_path)
+    else:
+        assert_same_in_ctranslate2(model, pairs, tmp_path)
+
+
+@pytest.mark.parametrize("name", POSITIONS)
+def test_every_position_encoding_is_converted_or_refused(model_with, pairs, name, tmp_path, monkeypatch):
+    monkeypatch.setitem(OTHER_VALUES, "position_encoding", name)
+    model = model_with("position_encoding")
+    if name in ("sinusoidal", "sinusoidal_halves"):
+        converted = log_probabilities(to_marian(model), **pairs)
+        assert_close(converted, log_probabilities(model, **pairs), rtol=0, atol=1e-4)
+    else:
+        with pytest.raises(ValueError, match=f"^position_encoding='{name}' can't become MarianMT, which only has"):
+            to_marian(model)
+    if name in ("sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned", "integer"):
+        assert_same_in_ctranslate2(model, pairs, tmp_path)
+    else:
+        with pytest.raises(ValueError, match=f"^position_encoding='{name}' can't become a CTranslate2 model"):
+            assert_same_in_ctranslate2(model, pairs, tmp_path)
 
 
 @pytest.mark.parametrize("understood", [UNDERSTOOD_BY_MARIAN, UNDERSTOOD_BY_CTRANSLATE2])

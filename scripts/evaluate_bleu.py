@@ -140,7 +140,7 @@ def translations(
     """A translation of each source, each on one line, and how the model decoded; `None` for those from the file."""
     from vanilla_transformer import Translator
     from vanilla_transformer.atomic_writes import one_line
-    from vanilla_transformer.decoding_options import decoding_options
+    from vanilla_transformer.decoding_options import with_defaults
     from vanilla_transformer.training.corpus_files import lines_in_files
     from vanilla_transformer.training.metrics import require_same_number
 
@@ -149,7 +149,7 @@ def translations(
         require_same_number(found, sources, f"lines in {file}")
         return found, None
     translator = Translator.from_pretrained(model, **vars(loading))
-    settings = decoding_options(translator.model.generation_config, **vars(decoding))
+    settings = with_defaults(translator.model.generation_config, **vars(decoding))
     return [one_line(text) for text in translator(sources, progress=sys.stderr.isatty(), **settings)], settings
 
 

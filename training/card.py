@@ -13,7 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from vanilla_transformer.decoding_options import decoding_options
+from vanilla_transformer.decoding_options import with_defaults
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -57,7 +57,7 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     """The card of the run in a folder, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe, description = _recipe(run), _read_json(run / "run.json")
-    config, decoding = model.config, decoding_options(model.generation_config)
+    config, decoding = model.config, with_defaults(model.generation_config)
     results = _results(run, recipe, options, decoding)
     languages = recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
     dataset = options.dataset or recipe.get("dataset")

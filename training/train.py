@@ -158,7 +158,7 @@ def _with_decoding(model, model_arguments):
 def finish(trainer, datasets) -> dict:
     """The mean of the last checkpoints as the final model, and its results on the validation and test sets."""
     from vanilla_transformer.atomic_writes import whole_folder
-    from vanilla_transformer.decoding_options import decoding_options
+    from vanilla_transformer.decoding_options import with_defaults
     from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
     from vanilla_transformer.training.run_directory import write_json
 
@@ -174,7 +174,7 @@ def finish(trainer, datasets) -> dict:
             raise ValueError(f"The averaged weights do not fit the model: missing {missing}, unexpected {unexpected}.")
         model.tie_weights()
     results: dict = {"averaged": [path.name for path in last], "ema_decay": args.ema_decay}
-    results["decoding"] = decoding_options(model.generation_config)
+    results["decoding"] = with_defaults(model.generation_config)
     scored = [split for split in ("validation", "test") if split in datasets]
     for split in scored:
         results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt")

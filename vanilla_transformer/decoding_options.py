@@ -10,7 +10,7 @@ from .beam_search import DEFAULT_EXTRA_TOKENS
 PAPER_DECODING = {"num_beams": 4, "length_penalty": 0.6}  # section 6.1
 
 
-def decoding_options(config: GenerationConfig, **given: Any) -> dict[str, Any]:
+def with_defaults(config: GenerationConfig, **given: Any) -> dict[str, Any]:
     """Returns the given options with beam size and length penalty filled in.
 
     Args:
@@ -32,7 +32,7 @@ def search_options(config: GenerationConfig, **given: Any) -> dict[str, Any]:
         config: The model's `generation_config`.
         given: Options of `generate`.
     """
-    options = {**decoding_options(config, **given), "do_sample": False}
+    options = {**with_defaults(config, **given), "do_sample": False}
     if options["num_beams"] == 1:
         # A greedy search needs the penalty for its scores, but the library warns about one. `alpha` is a second name
         # that the library does not check.
@@ -78,7 +78,7 @@ def set_decoding(config: GenerationConfig, **given: Any) -> None:
         config: The `generation_config` to change.
         given: Options that take the place of its own.
     """
-    options = decoding_options(config, **given)
+    options = with_defaults(config, **given)
     if options["num_beams"] == 1:
         options["length_penalty"] = None  # the library refuses to save a penalty beside one beam
     config.update(**options)

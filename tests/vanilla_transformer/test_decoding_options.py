@@ -6,26 +6,26 @@ from transformers import GenerationConfig
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import (
     PAPER_DECODING,
-    decoding_options,
     max_output_length,
     require_decoding,
     sampling_options,
     search_options,
     set_decoding,
+    with_defaults,
 )
 
 
 def test_a_model_without_settings_is_decoded_as_in_the_paper():
     config = GenerationConfig(num_beams=None, length_penalty=None)
-    assert decoding_options(config) == PAPER_DECODING == {"num_beams": 4, "length_penalty": 0.6}
-    assert decoding_options(config, num_beams=None, top_k=3) == {**PAPER_DECODING, "top_k": 3}
+    assert with_defaults(config) == PAPER_DECODING == {"num_beams": 4, "length_penalty": 0.6}
+    assert with_defaults(config, num_beams=None, top_k=3) == {**PAPER_DECODING, "top_k": 3}
 
 
 def test_given_options_come_before_those_of_the_model():
     config = GenerationConfig(num_beams=7, length_penalty=1.5)
-    assert decoding_options(config) == {"num_beams": 7, "length_penalty": 1.5}
-    assert decoding_options(config, num_beams=2) == {"num_beams": 2, "length_penalty": 1.5}
-    assert decoding_options(config, num_beams=None, length_penalty=0.0) == {"num_beams": 7, "length_penalty": 0.0}
+    assert with_defaults(config) == {"num_beams": 7, "length_penalty": 1.5}
+    assert with_defaults(config, num_beams=2) == {"num_beams": 2, "length_penalty": 1.5}
+    assert with_defaults(config, num_beams=None, length_penalty=0.0) == {"num_beams": 7, "length_penalty": 0.0}
 
 
 def test_a_greedy_search_gets_its_penalty_under_a_name_that_the_library_does_not_warn_about():
@@ -58,7 +58,7 @@ def test_decoding_settings_can_be_saved_with_a_model(tmp_path):
         config = GenerationConfig()
         set_decoding(config, **options)
         config.save_pretrained(tmp_path)
-        assert decoding_options(GenerationConfig.from_pretrained(tmp_path)) == {**PAPER_DECODING, **options}
+        assert with_defaults(GenerationConfig.from_pretrained(tmp_path)) == {**PAPER_DECODING, **options}
 
 
 @pytest.mark.parametrize(

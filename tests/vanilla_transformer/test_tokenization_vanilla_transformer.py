@@ -156,9 +156,7 @@ def test_two_tokenizers_are_saved_and_loaded_together(tmp_path):
     assert (tmp_path / "two" / TARGET / "tokenizer.json").is_file()
     loaded, loaded_target = load_tokenizers(tmp_path / "two")
     assert (loaded.get_vocab(), loaded_target.get_vocab()) == (source.get_vocab(), target.get_vocab())
-    with pytest.raises(
-        ValueError, match=r"missing can't be loaded \(.+\): give a folder with a model and its tokenizer"
-    ):
+    with pytest.raises(ValueError, match=r"missing can't be loaded \(.+\): give a folder with a model"):
         load_tokenizers(tmp_path / "missing")
 
 

@@ -30,7 +30,7 @@ from typing import Any, Literal, NamedTuple
 
 from vanilla_transformer import Translator
 from vanilla_transformer.atomic_writes import whole_folder, write_json, write_lines
-from vanilla_transformer.decoding_options import decoding_options
+from vanilla_transformer.decoding_options import with_defaults
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     DecodingArguments,
@@ -158,7 +158,7 @@ def translations(
         return Translations(texts, None)
     assert model is not None  # the options give one of the two
     translator = Translator.from_pretrained(model, **vars(loading))
-    settings = decoding_options(translator.model.generation_config, **vars(decoding))
+    settings = with_defaults(translator.model.generation_config, **vars(decoding))
     return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
 
 

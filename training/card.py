@@ -14,7 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from vanilla_transformer.atomic_writes import write_text
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
-from vanilla_transformer.decoding_options import decoding_options
+from vanilla_transformer.decoding_options import with_defaults
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -58,7 +58,7 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     """The card of a run, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe = _recipe(run)
-    results = _results(run, recipe, options, decoding_options(model.generation_config))
+    results = _results(run, recipe, options, with_defaults(model.generation_config))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
     variables = _variables(run, recipe, model, options)
     return str(
@@ -96,7 +96,7 @@ def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, option
         "target_folder": None if getattr(model.config, "target_vocab_size", None) is None else TARGET,
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
         "architecture": _architecture(model.config),
-        "decoding": decoding_options(model.generation_config),
+        "decoding": with_defaults(model.generation_config),
         "curve": "learning_curve.png" if (run / "learning_curve.png").is_file() else None,
         "stages": [
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)

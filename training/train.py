@@ -20,7 +20,7 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vanilla_transformer.atomic_writes import whole_folder, write_json
-from vanilla_transformer.decoding_options import decoding_options
+from vanilla_transformer.decoding_options import with_defaults
 from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
@@ -148,7 +148,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
     results: dict[str, Any] = {
         "averaged": averaged,
         "ema_decay": args.ema_decay,
-        "decoding": decoding_options(model.generation_config),
+        "decoding": with_defaults(model.generation_config),
     }
     scored = [split for split in ("validation", "test") if split in datasets]
     for split in scored:

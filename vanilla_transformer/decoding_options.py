@@ -1,42 +1,93 @@
-"""How a model is decoded where nobody says otherwise: by its own settings, and by the paper's where it has none."""
+"""The options of a search: those given, else those of the model's `generation_config`, else the paper's."""
 
 from typing import Any
+
+from transformers import GenerationConfig
+
+from .beam_search import DEFAULT_EXTRA_TOKENS
 
 
 PAPER_DECODING = {"num_beams": 4, "length_penalty": 0.6}  # section 6.1
 
 
-def decoding_options(config, **asked) -> dict[str, Any]:
-    """How to decode: as asked, else as the model's `generation_config` says, else as in the paper. A beam or a penalty
-    of `None` asks for nothing."""
-    for name, papers in PAPER_DECODING.items():
-        if asked.get(name) is None:
-            own = getattr(config, name)
-            asked[name] = papers if own is None else own
-    return asked
+def with_defaults(config: GenerationConfig, **given: Any) -> dict[str, Any]:
+    """Returns the given options with beam size and length penalty filled in.
+
+    Args:
+        config: The model's `generation_config`. It takes the place of options that are not given.
+        given: Options of `generate`. `None` for `num_beams` or `length_penalty` means that it is not given.
+    """
+    options = dict(given)
+    for name, papers_value in PAPER_DECODING.items():
+        if options.get(name) is None:
+            models_value = getattr(config, name)
+            options[name] = papers_value if models_value is None else models_value
+    return options
 
 
-def search_options(config, **asked) -> dict[str, Any]:
-    """The same as arguments of `generate(custom_generate=beam_search.search)`."""
-    options = {**decoding_options(config, **asked), "do_sample": False}
+def search_options(config: GenerationConfig, **given: Any) -> dict[str, Any]:
+    """Returns the same as arguments of `generate(custom_generate=beam_search.search)`.
+
+    Args:
+        config: The model's `generation_config`.
+        given: Options of `generate`.
+    """
+    options = {**with_defaults(config, **given), "do_sample": False}
     if options["num_beams"] == 1:
-        # Greedy search has no use for the penalty but in its scores, and the library warns of it.
+        # A greedy search needs the penalty for its scores, but the library warns about one. `alpha` is a second name
+        # that the library does not check.
         options |= {"alpha": options["length_penalty"], "length_penalty": 1.0}
     return options
 
 
-def set_decoding(config, **asked) -> None:
-    """Writes into a model's `generation_config` how it is to be decoded."""
-    options = decoding_options(config, **asked)
+def sampling_options(**given: Any) -> dict[str, Any]:
+    """Returns arguments of `generate` that draw translations at random.
+
+    Args:
+        given: Options of `generate`. Samples are drawn without a beam unless `num_beams` is given.
+    """
+    options = {**given, "do_sample": True, "num_beams": given.get("num_beams") or 1}
     if options["num_beams"] == 1:
-        options["length_penalty"] = None  # with which the library would not save it
+        options["length_penalty"] = 1.0  # it has no effect, and the library warns about any other value
+    return options
+
+
+def max_output_length(
+    source_length: int,
+    prefix_length: int = 1,
+    *,
+    longest_sequence: int | None = None,
+    max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
+) -> int:
+    """Returns `max_length` for `generate`: so many tokens more than the source, or as many as the model has positions.
+
+    Args:
+        source_length: Tokens of the longest source of a batch.
+        prefix_length: Tokens that every translation starts with, the decoder's first token included.
+        longest_sequence: Positions of the model; `None` if there is no limit.
+        max_extra_tokens: How many tokens longer than its source a translation may be.
+    """
+    length = prefix_length + source_length + max_extra_tokens
+    return length if longest_sequence is None else min(length, longest_sequence)
+
+
+def set_decoding(config: GenerationConfig, **given: Any) -> None:
+    """Writes beam size and length penalty into a model's `generation_config`.
+
+    Args:
+        config: The `generation_config` to change.
+        given: Options that take the place of its own.
+    """
+    options = with_defaults(config, **given)
+    if options["num_beams"] == 1:
+        options["length_penalty"] = None  # the library refuses to save a penalty beside one beam
     config.update(**options)
 
 
 def require_decoding(
     num_beams: int | None = None, length_penalty: float | None = None, max_extra_tokens: int | None = None
 ) -> None:
-    """Refuses numbers that no search can take."""
+    """Refuses values that no search can use."""
     if num_beams is not None and (not isinstance(num_beams, int) or isinstance(num_beams, bool) or num_beams < 1):
         raise ValueError(f"num_beams={num_beams!r} must be a whole number of 1 (greedy) or more.")
     if length_penalty is not None and not (isinstance(length_penalty, int | float) and abs(length_penalty) <= 10):

@@ -1,29 +1,35 @@
-"""Linear layers in 8 bits, for decoding on a CPU: from the size of the base model on, most of its time is spent there.
+"""Linear layers in 8 bits, for faster decoding on a CPU.
 
     from vanilla_transformer.quantization import quantized
 
     model = quantized(model, "int8")     # or Translator(model, tokenizer, quantization="int8")
 
-A weight is rounded once, with a scale for each output; what a layer reads is rounded at each call, with a scale for
-each token, so that no translation depends on its neighbours in the batch. Products are summed in 32 bits. Embeddings,
-norms and attention stay as they are. Such a model is not saved: it is made in a moment.
+A weight is rounded once, with one scale for each output. The input of a layer is rounded at each call, with one scale
+for each token, so a translation does not depend on the other texts of its batch. Products are summed in 32 bits.
+Embeddings, norms and attention keep their type. Linear layers take most of the time from the base model on.
+
+A quantized model can't be saved: quantizing again takes less than a second.
 """
 
-import copy
+from collections.abc import Sequence
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from .weight_sharing import copy_sharing_weights
 
-QUANTIZATIONS = ("float32", "int8")
-LARGEST = 127  # of a signed number of 8 bits, its sign aside
+
+Quantization = Literal["float32", "int8"]
+QUANTIZATIONS: tuple[str, ...] = get_args(Quantization)
+LARGEST = 127  # the largest absolute value that is used of a signed 8-bit integer
 
 
 class Int8Linear(nn.Module):
     """`nn.Linear` whose weight and input are rounded to 8 bits."""
 
-    weight = None  # some models of the library ask their layers for it
+    weight = None  # some models of the library read this attribute of their layers
 
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -34,27 +40,28 @@ class Int8Linear(nn.Module):
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         rounded, scales = _rounded(states.flatten(0, -2))
-        sums = torch._int_mm(rounded, self.rounded) * scales  # [N, out], in float32 again
+        sums = torch._int_mm(rounded, self.rounded) * scales  # [N, out], float32 again
         output = sums.mul_(self.scales) if self.bias is None else torch.addcmul(self.bias, sums, self.scales)
         return output.view(*states.shape[:-1], -1)
 
 
 def _rounded(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Rows [N, D] in 8 bits, and what each must be multiplied with to be itself again [N, 1]."""
+    """Returns rows [N, D] in 8 bits, and the scales [N, 1] that turn them back."""
     scales = rows.abs().amax(dim=1, keepdim=True).clamp_(min=1e-30) / LARGEST
     return (rows / scales).round_().to(torch.int8), scales
 
 
-def require_quantization(quantization: str) -> None:
-    if quantization not in QUANTIZATIONS:
-        raise ValueError(f"quantization={quantization!r} is unknown: choose one of {', '.join(QUANTIZATIONS)}.")
+def require_quantization(quantization: str, known: Sequence[str] = QUANTIZATIONS) -> None:
+    """Refuses a quantization that is not one of those a backend knows."""
+    if quantization not in known:
+        raise ValueError(f"quantization={quantization!r} is unknown: choose one of {', '.join(known)}.")
 
 
 def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
-    """The model with its linear layers in that type: another one, which shares all other weights with it.
+    """Returns a copy of the model whose linear layers are quantized. All other weights are shared with the model.
 
     Args:
-        model: A model in float32 on the CPU: this one, or any other of the library.
+        model: A model in float32 on the CPU: this package's, or any other of the library.
         quantization: `"int8"`, or `"float32"` for the model itself.
     """
     require_quantization(quantization)
@@ -66,15 +73,15 @@ def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
             f"{str(model.dtype).removeprefix('torch.')}. Load it with device='cpu' and dtype=torch.float32, or leave "
             "out quantization."
         )
-    shared = {id(parameter): parameter for parameter in model.parameters()}
-    found = copy.deepcopy(model, memo=shared)
-    for parent in list(found.modules()):
+    quantized_model = copy_sharing_weights(model)
+    for parent in list(quantized_model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(parent, name, Int8Linear(child))
-    found.save_pretrained = found.push_to_hub = _refuse_to_save
-    return found.eval()
+    for method in ("save_pretrained", "push_to_hub"):
+        setattr(quantized_model, method, _refuse_to_save)
+    return quantized_model.eval()
 
 
-def _refuse_to_save(*args, **kwargs) -> None:
-    raise ValueError("A model in 8 bits is not saved: save the one that it was made of.")
+def _refuse_to_save(*args: Any, **kwargs: Any) -> None:
+    raise ValueError("A model in 8 bits is not saved: save the model that it was made of.")

@@ -1,32 +1,35 @@
-"""Subword tokenizers that lose nothing, trained with `tokenizers` and loaded by `AutoTokenizer` without this package.
+"""Lossless subword tokenizers, trained with `tokenizers` and loaded by `AutoTokenizer` without this package.
 
-Text is normalised (NFC by default), a space is put before it so that a word is the same piece at the start of a
-sentence as inside it, and it is read as UTF-8 bytes, each of which is a piece of the vocabulary. So every string comes
-back from its ids, and `<unk>` is never needed. All of that lives in tokenizer.json; there is no class to import.
+Text is normalised (NFC by default). A space is put before it, so that a word has the same subwords at the start of a
+sentence as inside it. The result is read as UTF-8 bytes, and every byte is in the vocabulary. So every string can be
+restored from its ids, and `<unk>` is never needed. All of this is stored in tokenizer.json; there is no class to
+import.
 """
 
 import copy
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
+from .loading import errors_in_one_sentence
+
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
 Normalization = Literal["nfc", "nfkc", "none"]
 
-# In this order they have the ids 0 to 3, which are the defaults of `VanillaTransformerConfig`.
+# Their ids are 0 to 3 in this order: the defaults of `VanillaTransformerConfig`.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
-TARGET = "target"  # the subfolder in which a separate target tokenizer is kept
+TARGET = "target"  # the subfolder of a separate target tokenizer
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
-# WordPiece marks pieces inside a word. BERT's "##" could be text; this sign can't be, for it stands for no byte.
+# WordPiece marks subwords inside a word. BERT's "##" could occur in text. This character can't: it stands for no byte.
 INSIDE = "‿"
 
-_NORMALIZERS = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
+_NORMALIZERS: dict[str, list[Any]] = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
 
 
 def train_tokenizer(
@@ -41,22 +44,23 @@ def train_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Learns a vocabulary from texts.
 
-    The texts are read once and never held: memory grows with the number of distinct words (BPE, WordPiece) or with a
-    table of substrings of them (Unigram).
+    The texts are read once and not kept in memory. Memory grows with the number of distinct words (BPE, WordPiece) or
+    with a table of their substrings (Unigram).
 
     Args:
-        texts: Sentences; for a joint vocabulary those of both languages.
-        vocab_size: Pieces to learn, special tokens and bytes included. A small corpus may give fewer.
+        texts: Sentences, of both languages for a joint vocabulary.
+        vocab_size: Size of the vocabulary, special tokens and bytes included. A small corpus may give a smaller one.
         algorithm: `"bpe"` (Sennrich et al. 2016; the paper's English-German), `"wordpiece"` (greedy longest match, in
             the style of the paper's English-French) or `"unigram"` (Kudo 2018).
-        normalization: The Unicode form of all text: `"nfc"`, `"nfkc"` (which also folds look-alikes) or `"none"`.
-        lowercase: Whether to lower-case as well, which can't be undone.
-        min_frequency: How often two pieces must meet to be joined (BPE and WordPiece).
+        normalization: Unicode form of all text: `"nfc"`, `"nfkc"` (which also unifies compatible characters) or
+            `"none"`.
+        lowercase: Whether to lower-case text. The original case is lost.
+        min_frequency: How often a pair of subwords must occur to be merged (BPE and WordPiece).
         show_progress: Whether to show progress bars.
 
     Returns:
-        A tokenizer whose `tokenizer(source, text_target=target)` gives `input_ids`, `attention_mask` and `labels`,
-        each side ending in `</s>`.
+        A tokenizer whose `tokenizer(source, text_target=target)` gives `input_ids`, `attention_mask` and `labels`.
+        Both sides end with `</s>`.
     """
     _check_choices(algorithm, normalization)
     smallest = len(SPECIAL_TOKENS) + len(BYTES) * (2 if algorithm == "wordpiece" else 1)
@@ -67,9 +71,9 @@ def train_tokenizer(
     steps = [*_NORMALIZERS[normalization], *([normalizers.Lowercase()] if lowercase else []), normalizers.Prepend(" ")]
     tokenizer.normalizer = normalizers.Sequence(steps)
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    undo = [decoders.Replace(INSIDE, "")] if algorithm == "wordpiece" else []
-    undo += [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
-    tokenizer.decoder = decoders.Sequence(undo)
+    decoding_steps: list[Any] = [decoders.Replace(INSIDE, "")] if algorithm == "wordpiece" else []
+    decoding_steps += [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(decoding_steps)
     tokenizer.train_from_iterator(texts, _trainer(algorithm, vocab_size, min_frequency, show_progress))
     if algorithm == "wordpiece":
         tokenizer = _without_special_bytes(tokenizer)
@@ -80,40 +84,40 @@ def train_tokenizer(
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"$A {eos}", pair=f"$A $B {eos}", special_tokens=[(eos, tokenizer.token_to_id(eos))]
     )
-    # Text that happens to read "</s>" is text: it must neither end a sentence nor vanish.
+    # The text "</s>" in a corpus is ordinary text: it must not become the end of sentence, nor be dropped.
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
     )
 
 
 def load_tokenizers(
-    name_or_path: str | Path, **options
+    name_or_path: str | Path, **options: Any
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
-    """The joint or source tokenizer of a folder or a repository of the Hub, and the target's where it has its own.
+    """Loads the joint or source tokenizer of a folder or a Hub repository, and the target's if there is one.
 
     Args:
         name_or_path: Folder, or name on the Hub.
         options: Those of `from_pretrained`, such as `revision`.
     """
-    target = cached_file(
-        name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
-    )
-    return (
-        AutoTokenizer.from_pretrained(name_or_path, **options),
-        AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options) if target else None,
-    )
+    with errors_in_one_sentence(name_or_path):
+        target_file = cached_file(
+            name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
+        )
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
+        if not target_file:
+            return tokenizer, None
+        return tokenizer, AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options)
 
 
 def save_tokenizers(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
 ) -> None:
-    """Saves what `load_tokenizers` reads: the joint or source tokenizer, and a separate target tokenizer in the
-    subfolder `target`.
+    """Saves tokenizers as `load_tokenizers` reads them: the target's is in a subfolder.
 
     Args:
-        folder: The folder of the model or tokenizer.
+        folder: The folder.
         tokenizer: The joint or source tokenizer.
-        target_tokenizer: The target tokenizer, where it is another one.
+        target_tokenizer: The target's, for separate vocabularies. It is left out if it is the same object.
     """
     tokenizer.save_pretrained(folder)
     if target_tokenizer is not None and target_tokenizer is not tokenizer:
@@ -121,9 +125,15 @@ def save_tokenizers(
 
 
 def with_bpe_dropout(tokenizer: PreTrainedTokenizerFast, probability: float) -> PreTrainedTokenizerFast:
-    """A copy that skips each merge with some probability, so that a word is cut differently each time (Provilkov et
-    al. 2020). For training only: the copy is not meant to be saved, and no seed reaches the source from which
-    `tokenizers` draws."""
+    """Returns a copy that skips each merge with some probability (Provilkov et al. 2020).
+
+    A word is split differently each time. The copy is for training only and must not be saved. No seed controls the
+    random numbers of `tokenizers`.
+
+    Args:
+        tokenizer: A BPE tokenizer.
+        probability: Probability of skipping a merge.
+    """
     if not 0 <= probability < 1:
         raise ValueError(f"A BPE-dropout of {probability} must be at least 0 and less than 1; 0.1 is usual.")
     noisy = copy.deepcopy(tokenizer)
@@ -153,13 +163,13 @@ def _untrained(algorithm: Algorithm) -> models.Model:
 
 
 def _wordpiece(vocab: dict[str, int]) -> models.WordPiece:
-    # The library's limit of 100 characters a word would turn a long one into <unk>.
+    # The library turns words of more than 100 characters into <unk> unless this limit is raised.
     limits = {"max_input_chars_per_word": 2**31}
     return models.WordPiece(vocab, unk_token=SPECIAL_TOKENS["unk_token"], continuing_subword_prefix=INSIDE, **limits)
 
 
 def _trainer(algorithm: Algorithm, vocab_size: int, min_frequency: int, show_progress: bool) -> trainers.Trainer:
-    shared = {
+    shared: dict[str, Any] = {
         "vocab_size": vocab_size,
         "special_tokens": list(SPECIAL_TOKENS.values()),
         "initial_alphabet": BYTES,
@@ -169,14 +179,14 @@ def _trainer(algorithm: Algorithm, vocab_size: int, min_frequency: int, show_pro
         return trainers.BpeTrainer(**shared, min_frequency=min_frequency)
     if algorithm == "unigram":
         return trainers.UnigramTrainer(**shared, unk_token=SPECIAL_TOKENS["unk_token"])
-    # WordPiece needs each byte inside a word too. The trainer would add only those it meets, in an order that changes
-    # from run to run and decides between pieces of equal worth; special tokens come first and in the order given.
+    # WordPiece needs every byte also as a subword inside a word. The trainer adds only those that occur, in an order
+    # that changes from run to run and decides between subwords of equal rank. Special tokens keep the given order.
     shared["special_tokens"] += [*BYTES, *(INSIDE + byte for byte in BYTES)]
     return trainers.WordPieceTrainer(**shared, min_frequency=min_frequency, continuing_subword_prefix=INSIDE)
 
 
 def _without_special_bytes(trained: Tokenizer) -> Tokenizer:
-    """The same WordPiece tokenizer, the bytes being ordinary pieces again."""
+    """Returns the same WordPiece tokenizer with bytes as ordinary tokens rather than special ones."""
     tokenizer = Tokenizer(_wordpiece(trained.get_vocab(with_added_tokens=False)))
     tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
     tokenizer.decoder = trained.decoder
@@ -184,17 +194,17 @@ def _without_special_bytes(trained: Tokenizer) -> Tokenizer:
 
 
 def _in_one_order(trained: Tokenizer) -> models.Unigram:
-    """The same Unigram model, its pieces in an order that is the same in each run.
+    """Returns the same Unigram model with its tokens in an order that is the same in each run.
 
-    The trainer gives the bytes it never saw the lowest score of all, plus one ten-thousandth more for each in an order
-    that changes from run to run. Here they share that lowest score, and pieces of equal score go by their names.
+    The trainer gives bytes that did not occur the lowest score, plus 0.0001 more for each in an order that changes
+    from run to run. Here they all get the lowest score, and tokens of equal score are sorted by name.
     """
-    pieces = json.loads(trained.to_str())["model"]["vocab"]
-    special, learned = pieces[: len(SPECIAL_TOKENS)], pieces[len(SPECIAL_TOKENS) :]
+    tokens = json.loads(trained.to_str())["model"]["vocab"]
+    special, learned = tokens[: len(SPECIAL_TOKENS)], tokens[len(SPECIAL_TOKENS) :]
     lowest = min(score for _, score in learned)
     unseen_at_most = lowest + (len(BYTES) + 1) * 1e-4
-    learned = [(piece, lowest if len(piece) == 1 and score <= unseen_at_most else score) for piece, score in learned]
-    learned = [(piece, round(score, 9)) for piece, score in learned]  # threads sum in any order
+    learned = [(token, lowest if len(token) == 1 and score <= unseen_at_most else score) for token, score in learned]
+    learned = [(token, round(score, 9)) for token, score in learned]  # threads add up scores in any order
     learned.sort(key=lambda entry: (-entry[1], entry[0]))
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 

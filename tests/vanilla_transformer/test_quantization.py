@@ -101,7 +101,7 @@ def test_what_it_can_not_do_is_said():
         quantized(vanilla().bfloat16(), "int8")
     model = vanilla()
     assert quantized(model, "float32") is model
-    with pytest.raises(ValueError, match=r"not saved: save the one that it was made of"):
+    with pytest.raises(ValueError, match=r"not saved: save the model that it was made of"):
         quantized(model, "int8").save_pretrained("anywhere")
 
 

@@ -13,6 +13,9 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.tokenization_vanilla_transformer import (
     SPECIAL_TOKENS,
+    TARGET,
+    load_tokenizers,
+    save_tokenizers,
     train_tokenizer,
     with_bpe_dropout,
 )
@@ -140,6 +143,21 @@ def test_bpe_dropout_cuts_anew_each_time_and_still_loses_nothing():
     assert {noisy.decode(ids, skip_special_tokens=True) for ids in cuts} == {text}
     assert len({tuple(tokenizer(text)["input_ids"]) for _ in range(3)}) == 1, "the original must stay as it was"
     assert tokenizer("lume wan") == with_bpe_dropout(noisy, 0.0)("lume wan")
+
+
+def test_two_tokenizers_are_saved_and_loaded_together(tmp_path):
+    source, target = (train_tokenizer(sentences(), vocab_size=size, show_progress=False) for size in (300, 320))
+    for target_tokenizer in (None, source):  # one tokenizer for both sides
+        save_tokenizers(tmp_path / "one", source, target_tokenizer)
+        assert not (tmp_path / "one" / TARGET).exists()
+        loaded, loaded_target = load_tokenizers(tmp_path / "one")
+        assert (loaded.get_vocab(), loaded_target) == (source.get_vocab(), None)
+    save_tokenizers(tmp_path / "two", source, target)
+    assert (tmp_path / "two" / TARGET / "tokenizer.json").is_file()
+    loaded, loaded_target = load_tokenizers(tmp_path / "two")
+    assert (loaded.get_vocab(), loaded_target.get_vocab()) == (source.get_vocab(), target.get_vocab())
+    with pytest.raises(ValueError, match=r"missing can't be loaded \(.+\): give a folder with a model"):
+        load_tokenizers(tmp_path / "missing")
 
 
 def test_mistakes_get_a_sentence():

@@ -7,7 +7,14 @@ import pytest
 import torch
 from datasets import Dataset
 from torch.testing import assert_close
-from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration, pipeline
+from transformers import (
+    GenerationConfig,
+    MarianConfig,
+    MarianMTModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    pipeline,
+)
 
 from vanilla_transformer import (
     Translator,
@@ -15,7 +22,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     beam_search,
 )
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
+from vanilla_transformer.backends import BACKENDS, Generated
+from vanilla_transformer.tokenization_vanilla_transformer import save_tokenizers, train_tokenizer
 
 
 TEXTS = [
@@ -341,16 +349,68 @@ def test_two_vocabularies_are_loaded_together(tokenizer, tmp_path):
     target = train_tokenizer(TEXTS[:1], vocab_size=270, min_frequency=1, show_progress=False)
     model = vanilla(target_vocab_size=len(target))
     model.save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    target.save_pretrained(tmp_path / TARGET)
+    save_tokenizers(tmp_path, tokenizer, target)
     expected = Translator(model, tokenizer, target)(TEXTS[:6], **SHORT)
     assert Translator.from_pretrained(tmp_path, device="cpu")(TEXTS[:6], **SHORT) == expected
     pipe = pipeline("vanilla-translation", model=str(tmp_path), device="cpu")
     assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
     pipe = pipeline("vanilla-translation", model=model, tokenizer=tokenizer, target_tokenizer=target, device="cpu")
     assert [found["translation_text"] for found in pipe(TEXTS[:6], **SHORT)] == expected
-    with pytest.raises(ValueError, match="give its target_tokenizer too"):
+    with pytest.raises(ValueError, match="separate target vocabulary: give its target_tokenizer too"):
         pipeline("vanilla-translation", model=model, tokenizer=tokenizer, device="cpu")
+
+
+def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch, tmp_path):
+    """A backend from outside the package: it turns the source around."""
+
+    class Reversing:
+        name, title, quantizations = "reversing", "Reversing", ("float32",)
+        longest_input = 30
+
+        def __init__(self, config):
+            self.config, self.model = config, self
+            self.generation_config = GenerationConfig(decoder_start_token_id=1)
+
+        @classmethod
+        def from_model(cls, model, tokenizer, target_tokenizer=None, *, quantization="float32"):
+            return cls(model.config)
+
+        @classmethod
+        def from_pretrained(cls, name_or_path, *, device=None, quantization="float32", **options):
+            return cls(VanillaTransformerConfig.from_pretrained(name_or_path))
+
+        def require_options(self, options):
+            if "top_k" in options:
+                raise ValueError("Reversing lacks the option top_k.")
+
+        def require_support(self, call):
+            raise ValueError(f"Reversing does not support {call}.")
+
+        def generate(self, sources, prefixes, *, max_length, num_return_sequences, **options):
+            assert max_length == min(len(prefixes[0]) + max(map(len, sources)) + 50, 30)
+            rows = [
+                [*prefix, *source[-2::-1], source[-1], 0] for source, prefix in zip(sources, prefixes, strict=True)
+            ]
+            return Generated(
+                [row for row in rows for _ in range(num_return_sequences)], [0.0] * len(rows) * num_return_sequences
+            )
+
+    monkeypatch.setitem(BACKENDS, "reversing", Reversing)
+    vanilla().save_pretrained(tmp_path)
+    save_tokenizers(tmp_path, tokenizer)
+    for translator in (
+        Translator(vanilla(), tokenizer, backend="reversing"),
+        Translator.from_pretrained(tmp_path, backend="reversing", window=1),
+    ):
+        ids = tokenizer("A cat")["input_ids"]
+        assert translator(["A cat", ""], prefix="A") == ["A" + tokenizer.decode(ids[-2::-1]), ""]
+        assert len(next(translator.translate(["A cat"], n_best=2))) == 2
+        with pytest.raises(ValueError, match="Reversing lacks the option top_k"):
+            translator.translate(["A cat"], top_k=3)
+        with pytest.raises(ValueError, match=r"Reversing does not support attention=True"):
+            translator.translate(["A cat"], attention=True)
+        with pytest.raises(ValueError, match=r"Reversing does not support score\(\)"):
+            translator.score([])
 
 
 # --- mistakes ---

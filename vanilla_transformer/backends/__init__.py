@@ -1,1 +1,18 @@
-"""Engines that decode for the `Translator`: one module for each engine."""
+"""The engines that decode for `Translator`: one module for each, all with the methods of `Backend`."""
+
+from .ctranslate2 import CTranslate2Backend
+from .protocol import Attention, Backend, Generated
+from .torch import TorchBackend
+
+
+BACKENDS: dict[str, type[Backend]] = {"torch": TorchBackend, "ctranslate2": CTranslate2Backend}
+
+
+def backend_named(name: str) -> type[Backend]:
+    """Returns the class of a backend, which makes it of a model in memory or loads it from a path."""
+    if name not in BACKENDS:
+        raise ValueError(f"backend={name!r} is unknown: choose one of {', '.join(BACKENDS)}.")
+    return BACKENDS[name]
+
+
+__all__ = ["BACKENDS", "Attention", "Backend", "CTranslate2Backend", "Generated", "TorchBackend", "backend_named"]

@@ -1,64 +1,78 @@
-"""A model that decodes in CTranslate2, a C++ engine, for a `Translator` in place of the torch model.
+"""Decoding in CTranslate2, a C++ engine that is several times as fast as torch on a CPU.
 
     translator = Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")
 
-The model is converted once; the result stays beside its files, in the hidden folder `.ctranslate2`, and is made anew
-when they change. From then on no torch model is loaded at all.
+A model is converted once. The converted model is kept beside the model's files, in the hidden folder `.ctranslate2`,
+and is converted again when those files change. Loading a converted model needs no torch model.
 
-The engine's beam search ends with the first `num_beams` finished translations, as `early_stopping=True` does. It is
-asked for all of them, and the best by the same length penalty wins here too: so scores are the torch model's, and
-translations too but for a few that a longer search would have bettered.
+The engine's beam search ends with the first `num_beams` finished translations, as `early_stopping=True` does. All of
+them are requested and ranked here by the length penalty of `beam_search`. So scores equal those of torch. A few
+translations differ, where torch would have searched longer and found a better one.
 """
 
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, get_args
 
 import torch
-from transformers import AutoConfig, GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.generation import GenerateBeamEncoderDecoderOutput
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import cached_file, logging
 
-from ..atomic_writes import replacing
-from ..beam_search import PENALTIES
-from ..converters.ctranslate2 import export, require_ctranslate2, require_quantization
+from ..atomic_writes import replacing, write_json
+from ..beam_search import DEFAULT_EXTRA_TOKENS, PENALTIES
+from ..converters.ctranslate2 import Quantization, export, require_ctranslate2, table_length
 from ..converters.marian import from_marian, load
+from ..loading import HUB_OPTIONS, find_device, load_config
+from ..quantization import require_quantization
+from ..tokenization_vanilla_transformer import TARGET, load_tokenizers
+from .protocol import Attention, Generated, TokenIds
+
+
+if TYPE_CHECKING:  # an optional dependency
+    from ctranslate2 import TranslationResult
 
 
 logger = logging.get_logger(__name__)
 
-KEPT_IN, MADE_FROM = ".ctranslate2", "made_from.json"
-FORMAT = 1  # of what is kept; another number has everything converted anew
-# What the engine takes under another name. Its means against repetition are not the library's: they change logits, not
-# log-probabilities, and so the scores of everything else.
-NAMES = {
+CACHE_FOLDER, FINGERPRINT_FILE = ".ctranslate2", "made_from.json"
+FORMAT = 1  # of a converted model; a change of this number converts every model again
+CONVERTIBLE = ("vanilla_transformer", "marian")  # model types
+
+# Options of `generate` and the engine's names for them. The engine's options against repetition are left out: they
+# change logits rather than log-probabilities, and so all scores.
+ENGINE_NAMES = {
     "min_new_tokens": "min_decoding_length",
     "temperature": "sampling_temperature",
     "top_k": "sampling_topk",
     "top_p": "sampling_topp",
 }
-OTHERS = ("num_beams", "length_penalty", "penalty", "max_extra_tokens", "max_new_tokens", "early_stopping")
-# What `Translator` passes to any model.
-FROM_TRANSLATOR = (
-    *("return_dict_in_generate", "use_cache", "custom_generate", "num_return_sequences", "do_sample", "alpha"),
-)
-# Settings that a model may bring along and that would change its translations.
-OF_MODELS = (
+# Options that `CTranslate2Backend.generate` implements itself.
+OWN_OPTIONS = ("num_beams", "length_penalty", "penalty", "max_extra_tokens", "max_new_tokens", "early_stopping")
+# Options that `Translator` sets.
+TRANSLATOR_OPTIONS = ("num_return_sequences", "do_sample", "alpha", "max_length")
+# Settings of a `generation_config` that change translations and that the engine does not have.
+IGNORED_SETTINGS = (
     *("repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"),
     *("sequence_bias", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "min_length"),
     *("exponential_decay_length_penalty", "min_new_tokens", "temperature", "top_k", "top_p"),
 )
 
 
-class CTranslate2Model:
-    """What `Translator` asks of a model, answered by the engine.
+class CTranslate2Backend:
+    """Decodes with a model that was converted for CTranslate2.
 
     Args:
-        folder: Where the converted model is.
-        config: The model's configuration.
-        generation_config: Its settings for decoding.
-        device: Where to run: `cpu` with as many threads as torch has, or a GPU.
+        folder: The converted model.
+        config: The config of the model that was converted.
+        generation_config: Its decoding settings.
+        device: `cpu`, with as many threads as torch uses, or a GPU.
     """
+
+    name: ClassVar[str] = "ctranslate2"
+    title: ClassVar[str] = "CTranslate2"
+    quantizations: ClassVar[tuple[str, ...]] = get_args(Quantization)
 
     def __init__(
         self,
@@ -67,21 +81,22 @@ class CTranslate2Model:
         generation_config: GenerationConfig,
         device: torch.device | str = "cpu",
     ):
-        engine, place = require_ctranslate2(), torch.device(device)
-        _warn_of_settings(generation_config)
+        engine, device = require_ctranslate2(), torch.device(device)
+        _warn_about_settings(generation_config)
         self.config, self.generation_config = config, generation_config
-        self.device = torch.device("cpu")  # where ids come from and go to
-        self.positions = config.max_position_embeddings
-        self.translator = engine.Translator(
-            str(folder), device=place.type, device_index=place.index or 0, intra_threads=torch.get_num_threads()
+        self.longest_input: int | None = table_length(config)
+        self.engine = engine.Translator(
+            str(folder), device=device.type, device_index=device.index or 0, intra_threads=torch.get_num_threads()
         )
-        pieces = {path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")}
-        self.source_pieces = pieces.get("source") or pieces["shared"]
-        self.target_pieces = pieces.get("target") or pieces["shared"]
-        self.target_ids = {piece: token_id for token_id, piece in enumerate(self.target_pieces)}
+        vocabularies = {
+            path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
+        }
+        self.source_tokens: list[str] = vocabularies.get("source") or vocabularies["shared"]
+        self.target_tokens: list[str] = vocabularies.get("target") or vocabularies["shared"]
+        self.target_ids = {token: token_id for token_id, token in enumerate(self.target_tokens)}
 
     @classmethod
-    def convert(
+    def from_model(
         cls,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
@@ -89,72 +104,90 @@ class CTranslate2Model:
         *,
         quantization: str = "float32",
         device: torch.device | str | None = None,
-    ) -> "CTranslate2Model":
-        """A model from memory, which is converted for this once and runs where it is, unless told otherwise."""
+    ) -> "CTranslate2Backend":
+        """Converts a model in memory.
+
+        Args:
+            model: The model.
+            tokenizer: Its tokenizer, or the source's.
+            target_tokenizer: The target's, for separate vocabularies.
+            quantization: Type of the weights.
+            device: Where to run; where the model is by default.
+        """
         with tempfile.TemporaryDirectory() as folder:
-            export(_expressed(model), tokenizer, folder, target_tokenizer=target_tokenizer, quantization=quantization)
+            _convert(model, tokenizer, target_tokenizer, folder, quantization)
             return cls(folder, model.config, model.generation_config, device or model.device)
 
     @classmethod
     def from_pretrained(
-        cls,
-        name_or_path: str | Path,
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
-        *,
-        quantization: str = "float32",
-        device: torch.device | str = "cpu",
-        **options,
-    ) -> "CTranslate2Model":
-        """A model from a folder or the Hub: the conversion that is kept beside it, or a new one.
+        cls, name_or_path: str | Path, *, device: str | None = None, quantization: str = "float32", **options: Any
+    ) -> "CTranslate2Backend":
+        """Loads the converted model that is kept beside a model's files, or converts the model.
 
         Args:
-            name_or_path: Folder, or name on the Hub: this model or MarianMT.
-            tokenizer: Its tokenizer, or the source's.
-            target_tokenizer: The target's, for separate vocabularies.
+            name_or_path: Folder, or name on the Hub: this package's model or MarianMT.
+            device: Where to run; a GPU if there is one.
             quantization: Type of the weights.
-            device: Where to run.
             options: Those of `from_pretrained` that say where a model of the Hub is.
         """
+        _refuse_torch_options(options)
+        where = find_device(device)
         require_ctranslate2()
-        require_quantization(quantization)
-        config = AutoConfig.from_pretrained(name_or_path, **options)
-        _require_kind(config)
-        try:
-            generation_config = GenerationConfig.from_pretrained(name_or_path, **options)
-        except OSError:  # older models have none
-            generation_config = GenerationConfig.from_model_config(config)
-        home = Path(cached_file(name_or_path, "config.json", **options)).parent
-        kept = home / KEPT_IN / quantization
-        if not _is_made_from(kept, home):
-            before = _files_of(home)
+        require_quantization(quantization, cls.quantizations)
+        config = load_config(name_or_path, **options)
+        _require_convertible(config)
+        generation_config = _load_generation_config(name_or_path, config, **options)
+        model_folder = Path(cached_file(name_or_path, "config.json", **options)).parent
+        converted = model_folder / CACHE_FOLDER / quantization
+        if not _is_up_to_date(converted, model_folder):
+            fingerprint = _fingerprint(model_folder)
             model = load(name_or_path, config.model_type, **options)
+            tokenizers = load_tokenizers(
+                name_or_path, **{name: value for name, value in options.items() if name in HUB_OPTIONS}
+            )
             try:
-                with replacing(kept) as folder:
-                    export(
-                        _expressed(model),
-                        tokenizer,
-                        folder,
-                        target_tokenizer=target_tokenizer,
-                        quantization=quantization,
-                    )
-                    after = _files_of(home)
-                    if before.items() <= after.items():  # else files changed meanwhile; new ones came from the Hub
-                        (folder / MADE_FROM).write_text(json.dumps(after, indent=2), encoding="utf-8")
+                _convert_and_keep(model, *tokenizers, converted, quantization, model_folder, fingerprint)
             except OSError as error:
-                if not _is_made_from(kept, home):  # nor has another process written it
-                    logger.warning(f"{kept} can't be written ({error}): the model is converted at each start.")
-                    return cls.convert(model, tokenizer, target_tokenizer, quantization=quantization, device=device)
-        return cls(kept, config, generation_config, device)
+                if not _is_up_to_date(converted, model_folder):  # unless another process has just written it
+                    logger.warning(f"{converted} can't be written ({error}): the model is converted at each start.")
+                    return cls.from_model(model, *tokenizers, quantization=quantization, device=where)
+        return cls(converted, config, generation_config, where)
 
-    def eval(self) -> "CTranslate2Model":
+    @property
+    def model(self) -> "CTranslate2Backend":
+        """This object: it has the `config` and the `generation_config` of the model."""
         return self
+
+    def require_options(self, options: dict[str, Any]) -> None:
+        """Refuses options of `generate` that the engine does not have."""
+        if options.get("early_stopping", True) is not True:
+            raise ValueError(
+                f"early_stopping={options['early_stopping']!r}: CTranslate2 always ends with the first num_beams "
+                "finished translations. Leave it out, or leave out backend."
+            )
+        if (penalty := options.get("penalty", "gnmt")) not in PENALTIES:
+            raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
+        for name in options:
+            if name not in (*ENGINE_NAMES, *OWN_OPTIONS, *TRANSLATOR_OPTIONS):
+                raise ValueError(
+                    f"CTranslate2 lacks the option {name}: leave it out, or leave out backend. It has "
+                    f"{', '.join((*OWN_OPTIONS, *ENGINE_NAMES))}."
+                )
+
+    def require_support(self, call: str) -> NoReturn:
+        """Refuses attention and scoring: this backend only generates."""
+        raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
+
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
+        self.require_support("score()")
+
+    def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
+        self.require_support("attend()")
 
     def generate(
         self,
-        input_ids: torch.LongTensor,
-        attention_mask: torch.LongTensor,
-        decoder_input_ids: torch.LongTensor,
+        sources: Sequence[TokenIds],
+        prefixes: Sequence[TokenIds],
         *,
         num_return_sequences: int = 1,
         num_beams: int = 1,
@@ -162,145 +195,202 @@ class CTranslate2Model:
         length_penalty: float = 1.0,
         alpha: float | None = None,
         penalty: str = "gnmt",
-        max_extra_tokens: int = 50,
+        max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
         max_new_tokens: int | None = None,
         max_length: int | None = None,
-        **options,
-    ) -> GenerateBeamEncoderDecoderOutput:
-        """What the torch model's `generate` returns for the same arguments, as far as `Translator` reads it.
-
-        No seed reaches the source that samples come from.
-        """
-        if penalty not in PENALTIES:
-            raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
-        given = decoder_input_ids.shape[1] - 1  # beyond the decoder's first token
-        most = max(max_length - given - 1, 1) if max_new_tokens is None else max_new_tokens
-        if given + most > self.positions:
-            raise ValueError(
-                f"CTranslate2 has {self.positions} positions for this model, too few for {given} tokens of a prefix "
-                f"and {most} new ones: shorten them, or leave out backend."
-            )
-        rows = zip(input_ids.tolist(), attention_mask.tolist(), strict=True)
-        sources = [[self.source_pieces[token] for token, real in zip(*row, strict=True) if real] for row in rows]
-        prefixes = [[self.target_pieces[token] for token in row[1:]] for row in decoder_input_ids.tolist()]
-        limits = [most if do_sample else min(most, len(source) + max_extra_tokens) for source in sources]
-        options = {
-            "beam_size": num_beams,
-            "num_hypotheses": max(num_beams, num_return_sequences),
-            **_renamed({"top_k": 50, **options} if do_sample else options),  # the library's default
-        }
-        if "min_decoding_length" in options:
-            options["min_decoding_length"] += given
-        found = [None] * len(sources)
-        # The engine has one limit for a batch: those that went beyond their own are translated once more.
-        self._search(found, range(len(sources)), sources, prefixes, given + max(limits), options)
-        for limit in sorted(set(limits)):
-            longer = [
-                row for row, result in enumerate(found) if limits[row] == limit and _longest(result) > given + limit
-            ]
-            self._search(found, longer, sources, prefixes, given + limit, options)
-
-        sequences, scores = [], []
-        for start, result in zip(decoder_input_ids[:, :1].tolist(), found, strict=True):
-            ranked = []
-            for pieces, total in zip(result.hypotheses, result.scores, strict=True):
-                length = max(len(pieces) - given, 1)
-                score = total / PENALTIES[penalty](length) ** (length_penalty if alpha is None else alpha)
-                ranked.append((score, [*start, *(self.target_ids[piece] for piece in pieces)]))
-            ranked.sort(key=lambda each: -each[0])
-            ranked += [(-torch.inf, start)] * num_return_sequences  # where there are fewer
-            scores += [score for score, _ in ranked[:num_return_sequences]]
-            sequences += [ids for _, ids in ranked[:num_return_sequences]]
-        longest = max(map(len, sequences))
-        padded = [[*ids, *[self.config.pad_token_id] * (longest - len(ids))] for ids in sequences]
-        return GenerateBeamEncoderDecoderOutput(
-            sequences=torch.tensor(padded), sequences_scores=None if do_sample else torch.tensor(scores)
+        **options: Any,
+    ) -> Generated:
+        """Translates a batch. Samples do not depend on torch's seed: the engine has its own random numbers."""
+        self.require_options({**options, "penalty": penalty})
+        given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
+        longest = self._max_new_tokens(given, max_new_tokens, max_length)
+        limits = [longest if do_sample else min(longest, len(source) + max_extra_tokens) for source in sources]
+        results = self._translate_within(
+            limits,
+            [[self.source_tokens[token_id] for token_id in source] for source in sources],
+            [[self.target_tokens[token_id] for token_id in prefix[1:]] for prefix in prefixes],
+            beam_size=num_beams,
+            num_hypotheses=max(num_beams, num_return_sequences),
+            **_engine_options(options, given, do_sample),
         )
+        exponent = length_penalty if alpha is None else alpha
+        ranked = [
+            hypothesis
+            for prefix, result in zip(prefixes, results, strict=True)
+            for hypothesis in self._ranked(result, prefix[0], given, num_return_sequences, penalty, exponent)
+        ]
+        scores = torch.tensor([score for score, _ in ranked]).tolist()  # float32, as in torch
+        return Generated([ids for _, ids in ranked], None if do_sample else scores)
 
-    def _search(self, found: list, rows, sources: list, prefixes: list, length: int, options: dict) -> None:
-        """Puts what the engine finds for some of the sources in its place."""
-        if not rows:
-            return
-        results = self.translator.translate_batch(
-            [sources[row] for row in rows],
-            [prefixes[row] for row in rows] if any(prefixes) else None,
-            length_penalty=0,  # log-probabilities themselves: the penalty comes later
-            max_decoding_length=length,
+    def _max_new_tokens(self, given: int, max_new_tokens: int | None, max_length: int | None) -> int:
+        """Returns the longest translation of a batch, without the `given` tokens of its prefix."""
+        if max_new_tokens is not None:
+            longest = max_new_tokens
+        elif max_length is not None:
+            longest = max(max_length - given - 1, 1)
+        else:
+            raise ValueError("CTranslate2 needs a limit: give max_new_tokens or max_length.")
+        if self.longest_input is not None and given + longest > self.longest_input:
+            raise ValueError(
+                f"CTranslate2 has {self.longest_input} positions for this model, too few for {given} tokens of a "
+                f"prefix and {longest} new ones: shorten them, or leave out backend."
+            )
+        return longest
+
+    def _translate_within(
+        self, limits: list[int], sources: list[list[str]], prefixes: list[list[str]], **options: Any
+    ) -> "list[TranslationResult]":
+        """Translates each source within its limit of new tokens.
+
+        The engine has one limit for a batch. So all sources are translated with the largest limit first. A source
+        with a translation beyond its limit is then translated again with that limit.
+        """
+        given = len(prefixes[0])
+        results = self._translate(sources, prefixes, max_decoding_length=given + max(limits), **options)
+        for limit in sorted(set(limits)):
+            rows = [
+                row
+                for row, result in enumerate(results)
+                if limits[row] == limit and max(map(len, result.hypotheses)) > given + limit
+            ]
+            if rows:
+                shorter = self._translate(
+                    [sources[row] for row in rows],
+                    [prefixes[row] for row in rows],
+                    max_decoding_length=given + limit,
+                    **options,
+                )
+                for row, result in zip(rows, shorter, strict=True):
+                    results[row] = result
+        return results
+
+    def _translate(
+        self, sources: list[list[str]], prefixes: list[list[str]], **options: Any
+    ) -> "list[TranslationResult]":
+        return self.engine.translate_batch(
+            sources,
+            prefixes if any(prefixes) else None,
+            length_penalty=0,  # gives plain log-probabilities: the penalty is applied in `_ranked`
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
             **{"min_decoding_length": 0, **options},
         )
-        for row, result in zip(rows, results, strict=True):
-            found[row] = result
+
+    def _ranked(
+        self, result: "TranslationResult", start: int, given: int, number: int, penalty: str, exponent: float
+    ) -> list[tuple[float, TokenIds]]:
+        """Returns score and ids of the best hypotheses by the length penalty, exactly `number` of them."""
+        hypotheses = []
+        for tokens, log_probability in zip(result.hypotheses, result.scores, strict=True):
+            length = max(len(tokens) - given, 1)
+            score = log_probability / PENALTIES[penalty](length) ** exponent
+            hypotheses.append((score, [start, *(self.target_ids[token] for token in tokens)]))
+        hypotheses.sort(key=lambda hypothesis: -hypothesis[0])
+        hypotheses += [(-torch.inf, [start])] * number  # the engine may find fewer
+        return hypotheses[:number]
 
 
-def _longest(result) -> int:
-    return max(map(len, result.hypotheses))
+# --- options ---
 
 
-def require_known(options: dict) -> None:
-    """Refuses options of `generate` that the engine has no equal of."""
-    if options.get("early_stopping", True) is not True:
-        raise ValueError(
-            f"early_stopping={options['early_stopping']!r}: CTranslate2 always ends with the first num_beams finished "
-            "translations. Leave it out, or leave out backend."
-        )
-    for name in options:
-        if name not in (*NAMES, *OTHERS, *FROM_TRANSLATOR):
-            raise ValueError(
-                f"CTranslate2 lacks the option {name}: leave it out, or leave out backend. It has "
-                f"{', '.join((*OTHERS, *NAMES))}."
-            )
+def _engine_options(options: dict[str, Any], given: int, do_sample: bool) -> dict[str, Any]:
+    """Returns options of `generate` under the engine's names."""
+    if do_sample:
+        options = {"top_k": 50, **options}  # the library's default
+    renamed = {ENGINE_NAMES[name]: value for name, value in options.items() if name in ENGINE_NAMES}
+    if "min_decoding_length" in renamed:
+        renamed["min_decoding_length"] += given  # the engine counts the prefix too
+    return renamed
 
 
-def _renamed(options: dict) -> dict:
-    """The engine's names of options of `generate`."""
-    require_known(options)
-    return {NAMES[name]: value for name, value in options.items() if name in NAMES}
+def _refuse_torch_options(options: dict[str, Any]) -> None:
+    """Refuses options of `from_pretrained` that are about a torch model."""
+    if "device_map" in options:
+        raise ValueError("device_map is for torch and takes the place of device: give device, or leave out backend.")
+    for name in ("dtype", "torch_dtype"):
+        if name in options:
+            raise ValueError(f"{name}={options[name]!r}: CTranslate2 calls it quantization. Set that in its place.")
 
 
-def _warn_of_settings(config: GenerationConfig) -> None:
-    """Says which of a model's own settings for decoding have no effect here."""
+def _warn_about_settings(config: GenerationConfig) -> None:
+    """Warns about decoding settings of the model that have no effect in the engine."""
     settings = config.to_diff_dict()
-    lacking = [name for name in OF_MODELS if settings.get(name) is not None]
+    ignored = [name for name in IGNORED_SETTINGS if settings.get(name) is not None]
     if any(len(ids) > 1 for ids in settings.get("bad_words_ids") or []):
-        lacking.append("bad_words_ids of several tokens")
-    if lacking:
+        ignored.append("bad_words_ids of several tokens")
+    if ignored:
         logger.warning(
-            f"CTranslate2 decodes without what the model's generation_config sets: {', '.join(lacking)}. Leave out "
-            "backend to decode with it."
+            f"CTranslate2 ignores what the model's generation_config sets: {', '.join(ignored)}. Leave out backend to "
+            "decode with it."
         )
 
 
-def _require_kind(config: PreTrainedConfig) -> None:
-    if config.model_type not in ("vanilla_transformer", "marian"):
+# --- conversion ---
+
+
+def _require_convertible(config: PreTrainedConfig) -> None:
+    if config.model_type not in CONVERTIBLE:
         raise ValueError(
             f"backend='ctranslate2' takes this package's models and MarianMT, not a model of type "
             f"{config.model_type!r}: leave out backend."
         )
 
 
-def _expressed(model: PreTrainedModel) -> PreTrainedModel:
-    """The model as this package's own, which is what can be converted."""
-    _require_kind(model.config)
-    return from_marian(model) if model.config.model_type == "marian" else model
+def _convert(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    folder: str | Path,
+    quantization: str,
+) -> None:
+    """Writes the converted model into a folder. MarianMT becomes this package's model first."""
+    _require_convertible(model.config)
+    vanilla = from_marian(model) if model.config.model_type == "marian" else model
+    export(vanilla, tokenizer, folder, target_tokenizer=target_tokenizer, quantization=quantization)
 
 
-# --- what is kept beside a model ---
+def _convert_and_keep(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    converted: Path,
+    quantization: str,
+    model_folder: Path,
+    fingerprint: dict[str, Any],
+) -> None:
+    """Writes the converted model with the fingerprint of the files it was made from.
+
+    The fingerprint is left out if files of the model changed since `fingerprint` was taken: then the model is
+    converted again next time. New files may have come from the Hub meanwhile.
+    """
+    with replacing(converted) as folder:
+        _convert(model, tokenizer, target_tokenizer, folder, quantization)
+        current = _fingerprint(model_folder)
+        if fingerprint.items() <= current.items():
+            write_json(folder / FINGERPRINT_FILE, current)
 
 
-def _files_of(home: Path) -> dict:
-    """What a conversion depends on: the model's files, by size and time, and the converters."""
-    files = sorted(path for pattern in ("*.json", "*.safetensors", "*.bin", "*.spm") for path in home.glob(pattern))
-    files += sorted((home / "target").glob("*.json"))
-    stats = [(path.relative_to(home).as_posix(), path.stat()) for path in files]
-    converters = {"format": FORMAT, "ctranslate2": require_ctranslate2().__version__}
-    return {**converters, **{name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats}}
-
-
-def _is_made_from(kept: Path, home: Path) -> bool:
+def _load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, **options: Any) -> GenerationConfig:
     try:
-        return json.loads((kept / MADE_FROM).read_text(encoding="utf-8")) == _files_of(home)
-    except (OSError, ValueError):  # there is none, or none that can be read
+        return GenerationConfig.from_pretrained(name_or_path, **options)
+    except OSError:  # older models have no such file
+        return GenerationConfig.from_model_config(config)
+
+
+def _fingerprint(model_folder: Path) -> dict[str, Any]:
+    """Returns what a converted model depends on: size and time of the model's files, and the converters' versions."""
+    patterns = ("*.json", "*.safetensors", "*.bin", "*.spm")
+    files = sorted(path for pattern in patterns for path in model_folder.glob(pattern))
+    files += sorted((model_folder / TARGET).glob("*.json"))
+    stats = [(path.relative_to(model_folder).as_posix(), path.stat()) for path in files]
+    versions = {"format": FORMAT, "ctranslate2": require_ctranslate2().__version__}
+    return {**versions, **{name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats}}
+
+
+def _is_up_to_date(converted: Path, model_folder: Path) -> bool:
+    try:
+        content = (converted / FINGERPRINT_FILE).read_text(encoding="utf-8")
+        return json.loads(content) == _fingerprint(model_folder)
+    except (OSError, ValueError):  # there is no converted model, or a damaged one
         return False

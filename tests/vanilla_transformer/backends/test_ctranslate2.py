@@ -2,13 +2,15 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.backends.ctranslate2 import KEPT_IN, MADE_FROM, CTranslate2Model
+from vanilla_transformer.backends import CTranslate2Backend
+from vanilla_transformer.backends.ctranslate2 import CACHE_FOLDER, FINGERPRINT_FILE
 from vanilla_transformer.converters.ctranslate2 import export
 from vanilla_transformer.converters.marian import to_marian
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET, train_tokenizer
@@ -116,25 +118,25 @@ def test_samples(translators):
 
 
 def test_it_is_converted_once_and_again_when_the_model_changes(saved, monkeypatch):
-    def load(**options) -> CTranslate2Model:
+    def load(**options) -> CTranslate2Backend:
         return Translator.from_pretrained(saved, backend="ctranslate2", **options).model
 
     load()
     load(quantization="int8")
-    assert {path.name for path in (saved / KEPT_IN).iterdir()} == {"float32", "int8"}
+    assert {path.name for path in (saved / CACHE_FOLDER).iterdir()} == {"float32", "int8"}
     # No torch model is needed any more ...
     with monkeypatch.context() as patch:
         patch.setattr(AutoModelForSeq2SeqLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded again"))
         load()
         load(quantization="int8")
     # ... until there are other weights.
-    before = (saved / KEPT_IN / "float32" / "model.bin").read_bytes()
+    before = (saved / CACHE_FOLDER / "float32" / "model.bin").read_bytes()
     other = AutoModelForSeq2SeqLM.from_pretrained(saved)
     torch.nn.init.zeros_(other.lm_head.weight)
     other.save_pretrained(saved)
     os.utime(saved / "model.safetensors", ns=(1, 1))  # whatever the clock's grain
     load()
-    assert (saved / KEPT_IN / "float32" / "model.bin").read_bytes() != before
+    assert (saved / CACHE_FOLDER / "float32" / "model.bin").read_bytes() != before
 
 
 def test_a_kept_one_translates_as_the_first_time(saved):
@@ -145,19 +147,19 @@ def test_a_kept_one_translates_as_the_first_time(saved):
 
 def test_a_folder_that_can_not_be_written_to_is_translated_from_all_the_same(saved, caplog):
     expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
-    (saved / KEPT_IN).write_text("a file where the folder should be")
+    (saved / CACHE_FOLDER).write_text("a file where the folder should be")
     assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
     assert "the model is converted at each start" in caplog.text
 
 
 def test_a_conversion_that_fails_leaves_the_older_one(saved, monkeypatch):
     Translator.from_pretrained(saved, backend="ctranslate2")
-    before = sorted((saved / KEPT_IN).rglob("*"))
+    before = sorted((saved / CACHE_FOLDER).rglob("*"))
     os.utime(saved / "config.json", ns=(1, 1))
     monkeypatch.setattr("vanilla_transformer.backends.ctranslate2.export", lambda *_, **__: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         Translator.from_pretrained(saved, backend="ctranslate2")
-    assert sorted((saved / KEPT_IN).rglob("*")) == before
+    assert sorted((saved / CACHE_FOLDER).rglob("*")) == before
 
 
 def test_a_model_without_settings_for_decoding(saved):
@@ -168,7 +170,7 @@ def test_a_model_without_settings_for_decoding(saved):
 
 def test_what_it_was_made_from_is_written_down(saved):
     Translator.from_pretrained(saved, backend="ctranslate2")
-    made_from = json.loads((saved / KEPT_IN / "float32" / MADE_FROM).read_text(encoding="utf-8"))
+    made_from = json.loads((saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).read_text(encoding="utf-8"))
     assert {"model.safetensors", "config.json", "tokenizer.json", "ctranslate2", "format"} <= made_from.keys()
 
 
@@ -180,21 +182,21 @@ def test_files_that_change_while_they_are_converted_are_converted_again(saved, m
     with monkeypatch.context() as patch:
         patch.setattr("vanilla_transformer.backends.ctranslate2.export", export_slowly)
         Translator.from_pretrained(saved, backend="ctranslate2")
-    assert not (saved / KEPT_IN / "float32" / MADE_FROM).exists()
+    assert not (saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).exists()
     Translator.from_pretrained(saved, backend="ctranslate2")
-    assert (saved / KEPT_IN / "float32" / MADE_FROM).exists()
+    assert (saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).exists()
 
 
 def test_others_may_read_what_is_kept(saved):
     Translator.from_pretrained(saved, backend="ctranslate2")
     mask = os.umask(0)
     os.umask(mask)
-    assert (saved / KEPT_IN / "float32").stat().st_mode & 0o777 == 0o777 & ~mask
+    assert (saved / CACHE_FOLDER / "float32").stat().st_mode & 0o777 == 0o777 & ~mask
 
 
 def test_missing_weights_get_a_sentence(saved):
     (saved / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"The weights of .* can't be loaded .*: get them again, whole"):
+    with pytest.raises(ValueError, match=r"can't be loaded .*: give a folder with a model and its tokenizer"):
         Translator.from_pretrained(saved, backend="ctranslate2")
 
 
@@ -218,11 +220,11 @@ def test_options_it_lacks_are_named(translators):
         there(TEXTS, early_stopping="never")
     with pytest.raises(ValueError, match=r"penalty='other' is unknown: choose one of gnmt, length"):
         there(TEXTS, penalty="other")
-    with pytest.raises(ValueError, match=r"CTranslate2 has nothing for attention=True"):
+    with pytest.raises(ValueError, match=r"CTranslate2 does not support attention=True"):
         list(there.translate(TEXTS, attention=True))
-    with pytest.raises(ValueError, match=r"CTranslate2 has nothing for score\(\)"):
+    with pytest.raises(ValueError, match=r"CTranslate2 does not support score\(\)"):
         list(there.score([("a", "b")]))
-    with pytest.raises(ValueError, match=r"CTranslate2 has nothing for attend\(\)"):
+    with pytest.raises(ValueError, match=r"CTranslate2 does not support attend\(\)"):
         there.attend("a", "b")
 
 
@@ -230,16 +232,16 @@ def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
     t5 = T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
     with pytest.raises(ValueError, match=r"this package's models and MarianMT, not a model of type 't5'"):
         Translator(t5, tokenizer, backend="ctranslate2")
-    with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose torch or ctranslate2"):
+    with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose one of torch, ctranslate2"):
         Translator(model_of(), tokenizer, backend="marian")
     with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):
         Translator(model_of(), tokenizer, backend="ctranslate2", quantization="int4")
     with pytest.raises(ValueError, match=r"quantization='../x' is unknown"):
         Translator.from_pretrained(saved, backend="ctranslate2", quantization="../x")
-    assert not (saved / KEPT_IN).exists()
-    with pytest.raises(ValueError, match=r"dtype='float16': where CTranslate2 decodes it is called quantization"):
+    assert not (saved / CACHE_FOLDER).exists()
+    with pytest.raises(ValueError, match=r"dtype='float16': CTranslate2 calls it quantization"):
         Translator.from_pretrained(saved, backend="ctranslate2", dtype="float16")
-    with pytest.raises(ValueError, match=r"torch_dtype='float16': where CTranslate2"):
+    with pytest.raises(ValueError, match=r"torch_dtype='float16': CTranslate2 calls"):
         Translator.from_pretrained(saved, backend="ctranslate2", torch_dtype="float16")
 
 
@@ -260,3 +262,18 @@ def test_settings_of_the_model_that_have_no_effect_are_named(tokenizer, caplog):
     model.generation_config.bad_words_ids = [[20, 30]]
     Translator(model, tokenizer, backend="ctranslate2")
     assert "sets: repetition_penalty, bad_words_ids of several tokens. Leave out backend" in caplog.text
+
+
+def test_eight_threads_get_what_one_thread_gets(tokenizer):
+    translator = Translator(model_of(), tokenizer, backend="ctranslate2", max_tokens=600)
+    texts = [f"{TEXTS[index % 4]} {index % 7}" for index in range(200)]
+
+    def translate(prefix: str | None) -> list[tuple[str, float | None]]:
+        results = translator.translate(texts, prefix=prefix, num_beams=2, max_new_tokens=4)
+        return [(hypothesis.text, hypothesis.score) for (hypothesis,) in results]
+
+    prefixes = ["A", None] * 4
+    expected = {prefix: translate(prefix) for prefix in prefixes[:2]}
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(translate, prefixes))
+    assert results == [expected[prefix] for prefix in prefixes]

@@ -201,7 +201,7 @@ def test_the_engines_own_converter_for_marian_gives_the_same(marian, tmp_path):
         ({"d_v": 2}, r"d_k=4 and d_v=2 differ"),
         ({"activation_function": "mish"}, r"activation_function='mish' is unknown to CTranslate2"),
         ({"decoder_start_token_id": None}, r"decoder_start_token_id=None"),
-        ({"eos_token_id": [2, 3]}, r"eos_token_id=\[2, 3\]: CTranslate2 knows one end"),
+        ({"eos_token_id": [2, 3]}, r"eos_token_id=\[2, 3\]: CTranslate2 needs one end"),
         ({"eos_token_id": None}, r"eos_token_id=None"),
     ],
 )

@@ -8,6 +8,8 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
+from torch.testing import assert_close
 from transformers import HfArgumentParser
 
 
@@ -28,6 +30,14 @@ REPOSITORY_PATH = re.compile(r"(?:vanilla_transformer|training|scripts|tests|mod
 COMMAND = re.compile(r" --|^(make|vanilla-[\w-]+) \w")
 # The two training programs behind `accelerate launch` and `python` take the options of vanilla-train.
 PROGRAMS = {"training/train.py": "vanilla-train", "training/train_accelerate.py": "vanilla-train"}
+
+# Where the dicts are that CONTRIBUTING.md adds to.
+REGISTRIES = {
+    "POSITIONS": "vanilla_transformer.positions",
+    "SCORES": "vanilla_transformer.scores",
+    "PATTERNS": "vanilla_transformer.patterns",
+    "OBJECTIVES": "vanilla_transformer.training.objectives",
+}
 
 
 def name_of(path: Path) -> str:
@@ -157,6 +167,40 @@ def test_python_blocks_compile_and_their_imports_resolve(document, code):
             module = import_module(node.module)
             missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
             assert not missing, f"{node.module} has no {missing}"
+
+
+def run_example(registry: str, name: str, monkeypatch) -> dict:
+    """Runs the example of CONTRIBUTING.md that registers a part, and returns the dict; the entry is removed later."""
+    entries = getattr(import_module(REGISTRIES[registry]), registry)
+    (code,) = [block for block in blocks(ROOT / "CONTRIBUTING.md", "python") if f'{registry}["{name}"] = ' in block]
+    monkeypatch.setitem(entries, name, None)
+    exec(compile(code, "CONTRIBUTING.md", "exec"), {})
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "field"),
+    [
+        ("POSITIONS", "alibi", "position_encoding"),
+        ("SCORES", "cosine", "score_function"),
+        ("PATTERNS", "near", "attention_pattern"),
+    ],
+)
+def test_variants_of_contributing_compute_something_else(registry, name, field, make_model, batch, monkeypatch):
+    run_example(registry, name, monkeypatch)
+    default = make_model()
+    model = make_model(**{field: name})
+    model.load_state_dict(default.state_dict())
+    long = {**batch, "input_ids": torch.randint(3, 23, (3, 40)), "attention_mask": torch.ones(3, 40)}
+    loss = model(**long).loss
+    assert torch.isfinite(loss)
+    assert not torch.allclose(loss, default(**long).loss)
+
+
+def test_the_objective_of_contributing_is_plain_cross_entropy(make_model, batch, monkeypatch):
+    objectives, model = run_example("OBJECTIVES", "plain", monkeypatch), make_model()
+    objective = objectives["plain"](None, model.config, model.config.pad_token_id)
+    assert_close(objective(model, batch), model(**batch).loss)
 
 
 @pytest.mark.parametrize("folder", ["vanilla_transformer", "training"])

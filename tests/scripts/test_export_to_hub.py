@@ -95,7 +95,7 @@ def test_a_model_that_went_on_from_another_run_says_so(run, tmp_path):
     (later / "recipe.yaml").write_text(yaml.safe_dump(changed))
     export_to_hub.main(["--run", str(later), "--output_dir", str(tmp_path / "hub")])
     card = (tmp_path / "hub" / "README.md").read_text()
-    first, then = card.split("Then, from the model that this gave:")
+    first, then = card.split("Next stage, starting from the model")
     assert "preset: tiny" in first
     assert f"model_name_or_path: {run.name}/model" in then
     assert "seed: 77" in then
@@ -104,7 +104,7 @@ def test_a_model_that_went_on_from_another_run_says_so(run, tmp_path):
     (later / "recipe.yaml").write_text(yaml.safe_dump({**changed, "train_files": ["elsewhere/pairs"]}))
     named = ["--run", str(later), "--output_dir", str(tmp_path / "named"), "--dataset", "someone/corpus"]
     export_to_hub.main(named)
-    first, then = (tmp_path / "named" / "README.md").read_text().split("Then, from the model that this gave:")
+    first, then = (tmp_path / "named" / "README.md").read_text().split("Next stage, starting from the model")
     assert "| data | someone/corpus, pairs" in then
     assert "| data | someone/corpus" not in first
 

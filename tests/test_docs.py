@@ -1,0 +1,214 @@
+"""Checks README, docs/ and CONTRIBUTING.md: links, paths, commands and Python blocks."""
+
+import ast
+import re
+import shlex
+import tomllib
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from torch.testing import assert_close
+from transformers import HfArgumentParser
+
+
+ROOT = Path(__file__).parent.parent
+GUIDES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "model_cards/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
+DOCUMENTS = [*GUIDES, ROOT / "CHANGELOG.md"]
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+TARGETS = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
+
+FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
+# Inline code, and whether the text says that the file is yet to be written.
+INLINE_CODE = re.compile(r"`([^`\n]+)`( \(new\))?")
+REPOSITORY_PATH = re.compile(r"(?:vanilla_transformer|training|scripts|tests|model_cards|docs|\.github)/[\w./*-]*")
+# Inline code that is a command: it has an option or an argument.
+COMMAND = re.compile(r" --|^(make|vanilla-[\w-]+) \w")
+# The two training programs behind `accelerate launch` and `python` take the options of vanilla-train.
+PROGRAMS = {"training/train.py": "vanilla-train", "training/train_accelerate.py": "vanilla-train"}
+
+# Where the dicts are that CONTRIBUTING.md adds to.
+REGISTRIES = {
+    "POSITIONS": "vanilla_transformer.positions",
+    "SCORES": "vanilla_transformer.scores",
+    "PATTERNS": "vanilla_transformer.patterns",
+    "OBJECTIVES": "vanilla_transformer.training.objectives",
+}
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+def text_of(path: Path) -> str:
+    return path.read_text(encoding="utf-8")
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """The fenced blocks of a document in one language."""
+    return [block for name, block in FENCE.findall(text_of(path)) if name == language]
+
+
+def prose(path: Path) -> str:
+    return FENCE.sub("", text_of(path))
+
+
+def anchors(path: Path) -> set[str]:
+    """The anchors of a document's headings, as GitHub makes them."""
+    titles = re.findall(r"(?m)^#+ (.+)$", prose(path))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def command_words(path: Path) -> list[list[str]]:
+    """The commands of a document's bash blocks and inline code, each as a list of words."""
+    texts = [block.replace("\\\n", " ") for block in blocks(path, "bash")]
+    inline = [code for code, _ in INLINE_CODE.findall(prose(path)) if COMMAND.search(code)]
+    variables = dict(re.findall(r"(?m)^([A-Z]+)='(.*)'$", "\n".join(texts)))
+    commands = []
+    for line in [line for text in texts for line in text.splitlines()] + inline:
+        line = re.sub(r"\$([A-Z]+)\b", lambda match: variables.get(match[1], match[0]), line)
+        lexer = shlex.shlex(line.replace("\\|", "|"), posix=True, punctuation_chars="|&;")
+        lexer.whitespace_split = True
+        commands += _split_at_operators(list(lexer))
+    return commands
+
+
+def _split_at_operators(words: list[str]) -> list[list[str]]:
+    commands: list[list[str]] = [[]]
+    for word in words:
+        if word and set(word) <= set("|&;"):
+            commands.append([])
+        else:
+            commands[-1].append(word)
+    return [command for command in commands if command]
+
+
+def our_commands(path: Path) -> list[list[str]]:
+    """Those commands of a document that this package installs: the console script's name, then its arguments."""
+    ours = []
+    for words in command_words(path):
+        for place, word in enumerate(words):
+            if word in PROGRAMS or word.startswith("vanilla-"):
+                ours.append([PROGRAMS.get(word, word), *words[place + 1 :]])
+                break
+    return ours
+
+
+COMMANDS = sorted({(name_of(path), shlex.join(command)) for path in GUIDES for command in our_commands(path)})
+PYTHON_BLOCKS = [(name_of(path), block) for path in GUIDES for block in blocks(path, "python")]
+
+
+class Parsed(BaseException):
+    """The arguments of a command are understood."""
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_lead_to_files_and_headings(path):
+    for target in re.findall(r"\]\(([^)\s]+)\)", prose(path)):
+        if target.startswith(("http://", "https://")):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (path.parent / file).resolve() if file else path
+        assert linked.exists(), target
+        assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=name_of)
+def test_paths_of_the_repository_exist(path):
+    inline = [word for code, new in INLINE_CODE.findall(prose(path)) if not new for word in code.split()]
+    in_blocks = [word for block in blocks(path, "bash") for word in block.split()]
+    paths = [word for word in inline + in_blocks if REPOSITORY_PATH.fullmatch(word)]
+    assert [word for word in paths if not list(ROOT.glob(word.rstrip("/")))] == []
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=name_of)
+def test_make_targets_exist(path):
+    for words in command_words(path):
+        if words[0] == "make":
+            assert words[1] in TARGETS, shlex.join(words)
+
+
+@pytest.mark.parametrize(("document", "command"), COMMANDS)
+def test_a_command_is_understood(document, command, monkeypatch):
+    """Parses the command with the script's own `main`, which is stopped before it does anything."""
+    name, *arguments = shlex.split(command)
+    assert name in SCRIPTS, f"{document} names a command that is not installed"
+    if arguments == ["--help"]:
+        return
+    monkeypatch.chdir(ROOT)
+    parse_dict = HfArgumentParser.parse_dict
+
+    def parse_and_stop(parser, *values, **options):
+        parse_dict(parser, *values, **options)
+        raise Parsed
+
+    monkeypatch.setattr(HfArgumentParser, "parse_dict", parse_and_stop)
+    if name == "vanilla-train":  # the recipes for GPUs have bf16, which the library refuses on the CPU
+        arguments += ["--use_cpu", "true", "--bf16", "false"]
+    module, function = SCRIPTS[name].split(":")
+    with pytest.raises(Parsed):
+        getattr(import_module(module), function)(arguments)
+
+
+@pytest.mark.parametrize(("document", "code"), PYTHON_BLOCKS, ids=lambda value: value.split("\n")[0][:40])
+def test_python_blocks_compile_and_their_imports_resolve(document, code):
+    tree = compile(code, document, "exec", flags=ast.PyCF_ONLY_AST)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                assert alias.name.startswith("my_") or import_module(alias.name)
+        elif isinstance(node, ast.ImportFrom):
+            if node.module.startswith("my_"):
+                continue
+            module = import_module(node.module)
+            missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
+            assert not missing, f"{node.module} has no {missing}"
+
+
+def run_example(registry: str, name: str, monkeypatch) -> dict:
+    """Runs the example of CONTRIBUTING.md that registers a part, and returns the dict; the entry is removed later."""
+    entries = getattr(import_module(REGISTRIES[registry]), registry)
+    (code,) = [block for block in blocks(ROOT / "CONTRIBUTING.md", "python") if f'{registry}["{name}"] = ' in block]
+    monkeypatch.setitem(entries, name, None)
+    exec(compile(code, "CONTRIBUTING.md", "exec"), {})
+    return entries
+
+
+@pytest.mark.parametrize(
+    ("registry", "name", "field"),
+    [
+        ("POSITIONS", "alibi", "position_encoding"),
+        ("SCORES", "cosine", "score_function"),
+        ("PATTERNS", "near", "attention_pattern"),
+    ],
+)
+def test_variants_of_contributing_compute_something_else(registry, name, field, make_model, batch, monkeypatch):
+    run_example(registry, name, monkeypatch)
+    default = make_model()
+    model = make_model(**{field: name})
+    model.load_state_dict(default.state_dict())
+    long = {**batch, "input_ids": torch.randint(3, 23, (3, 40)), "attention_mask": torch.ones(3, 40)}
+    loss = model(**long).loss
+    assert torch.isfinite(loss)
+    assert not torch.allclose(loss, default(**long).loss)
+
+
+def test_the_objective_of_contributing_is_plain_cross_entropy(make_model, batch, monkeypatch):
+    objectives, model = run_example("OBJECTIVES", "plain", monkeypatch), make_model()
+    objective = objectives["plain"](None, model.config, model.config.pad_token_id)
+    assert_close(objective(model, batch), model(**batch).loss)
+
+
+@pytest.mark.parametrize("folder", ["vanilla_transformer", "training"])
+def test_the_architecture_page_lists_every_file(folder):
+    listed = {code.rstrip("/") for code, _ in INLINE_CODE.findall(prose(ROOT / "docs" / "architecture.md"))}
+    files = [path for path in (ROOT / folder).rglob("*.py") if path.name != "__init__.py"]
+    assert [name_of(path) for path in files if not {name_of(path), name_of(path.parent)} & (listed - {folder})] == []
+
+
+def test_readme_is_short():
+    assert len(text_of(ROOT / "README.md").splitlines()) <= 190

@@ -402,8 +402,8 @@ def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch
         Translator(vanilla(), tokenizer, backend="reversing"),
         Translator.from_pretrained(tmp_path, backend="reversing", window=1),
     ):
-        ids = tokenizer("A cat")["input_ids"]
-        assert translator(["A cat", ""], prefix="A") == ["A" + tokenizer.decode(ids[-2::-1]), ""]
+        prefix, text = (tokenizer(words, add_special_tokens=False)["input_ids"] for words in ("A", "A cat"))
+        assert translator(["A cat", ""], prefix="A") == [tokenizer.decode([*prefix, *text[::-1]]), ""]
         assert len(next(translator.translate(["A cat"], n_best=2))) == 2
         with pytest.raises(ValueError, match="Reversing lacks the option top_k"):
             translator.translate(["A cat"], top_k=3)

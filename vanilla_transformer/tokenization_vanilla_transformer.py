@@ -107,13 +107,12 @@ def load_tokenizers(
 def save_tokenizers(
     folder: str | Path, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
 ) -> None:
-    """Saves what `load_tokenizers` reads: the joint or source tokenizer, and a separate target tokenizer in the
-    subfolder `target`.
+    """Saves tokenizers as `load_tokenizers` reads them: the target's is in a subfolder.
 
     Args:
-        folder: The folder of the model or tokenizer.
+        folder: The folder.
         tokenizer: The joint or source tokenizer.
-        target_tokenizer: The target tokenizer, where it is another one.
+        target_tokenizer: The target's, for separate vocabularies. It is left out if it is the same object.
     """
     tokenizer.save_pretrained(folder)
     if target_tokenizer is not None and target_tokenizer is not tokenizer:

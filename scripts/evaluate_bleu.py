@@ -8,17 +8,17 @@ On a corpus of the Hub or the built-in one; any translation model of transformer
 
     vanilla-evaluate-bleu --model runs/demo/model --dataset demo --output_dir evaluation_demo
 
-Existing translations, one a line, without a model:
+The languages are those that the model records. Existing translations, one a line, have no model to tell them:
 
-    vanilla-evaluate-bleu --hypotheses out.de --test_files data/test --output_dir evaluation
+    vanilla-evaluate-bleu --hypotheses out.de --test_files data/test --source_lang en --target_lang de
 
 Is one system better than another? By paired bootstrap:
 
-    vanilla-evaluate-bleu --hypotheses out.de --baseline_hypotheses older.de --test_files data/test --output_dir both
+    vanilla-evaluate-bleu --model runs/new/model --baseline_model runs/old/model --test_files data/test
 
 Tokenised, lower-cased text, as Multi30k results are published:
 
-    vanilla-evaluate-bleu --hypotheses out.tok.de --test_files data/test.tok --tokenized --lowercase --output_dir tok
+    vanilla-evaluate-bleu --model runs/mine/model --test_files data/test.tok --tokenized --lowercase
 
 The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
 """
@@ -31,6 +31,7 @@ from typing import Any, Literal, NamedTuple
 from vanilla_transformer import Translator
 from vanilla_transformer.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.decoding_options import with_defaults
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     DecodingArguments,
@@ -39,8 +40,8 @@ from vanilla_transformer.training.arguments import (
     key,
     parse_arguments,
 )
-from vanilla_transformer.training.corpus import load_corpus
-from vanilla_transformer.training.corpus_files import lines_in_files
+from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus
+from vanilla_transformer.training.corpus_files import lines_in_files, require_language
 from vanilla_transformer.training.evaluation import score_texts, translate_texts
 from vanilla_transformer.training.metrics import (
     Bucket,
@@ -110,6 +111,7 @@ def evaluate(
     if options.comet:
         require_comet()  # before hours of translation
     _require_options_with_effect(options, decoding, loading)
+    corpus = corpus.with_languages(languages(options, loading, corpus))
     made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE)
     with whole_folder(options.output_dir, made_of=made_of, overwrite=options.overwrite) as folder:
         pairs = list(load_corpus(corpus, splits=("test",))["test"])
@@ -135,6 +137,18 @@ def _require_options_with_effect(
     uses_model = options.model or options.baseline_model
     if not uses_model and (decoding, loading) != (DecodingArguments(), LoadingArguments()):
         raise ValueError("Options of decoding and loading have no effect on translations from files: leave them out.")
+
+
+def languages(options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
+    """The languages of the text: those given, or those of the models. They must not contradict each other."""
+    agreed = corpus.languages
+    for model in filter(None, (options.model, options.baseline_model)):
+        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
+    agreed = languages_of_corpus(corpus.with_languages(agreed))
+    for file in filter(None, (options.hypotheses, options.baseline_hypotheses)):
+        require_language(file, agreed.target)
+    return agreed
 
 
 class Translations(NamedTuple):

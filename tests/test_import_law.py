@@ -30,6 +30,7 @@ PACKAGE = [
     "atomic_writes",
     "loading",
     "tokenization_vanilla_transformer",
+    "languages",
     "weight_sharing",
     "quantization",
     "converters/__init__",

@@ -7,7 +7,7 @@ import sys
 from argparse import Action, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -18,6 +18,7 @@ from transformers.hf_argparser import HfArgumentParser, string_to_bool
 
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import require_decoding
+from vanilla_transformer.languages import Languages
 from vanilla_transformer.spelling import suggestion
 
 
@@ -35,8 +36,10 @@ class CorpusArguments:
     Give either `dataset` or `*_files`. To translate in the other direction, swap `source_lang` and `target_lang`.
     """
 
-    source_lang: str = key("en", "Source language, as the corpus names it, for example en.")
-    target_lang: str = key("de", "Target language, as the corpus names it, for example de.")
+    source_lang: str | None = key(
+        None, "Source language, as files and columns are named, for example en; by default that of the model."
+    )
+    target_lang: str | None = key(None, "Target language, for example de; by default that of the model.")
 
     dataset: str | None = key(
         None,
@@ -70,13 +73,22 @@ class CorpusArguments:
         None, "Leave out training pairs if one side has more than this many times the words of the other."
     )
 
+    @property
+    def languages(self) -> Languages:
+        """The languages that are given."""
+        return Languages(self.source_lang, self.target_lang)
+
+    def with_languages(self, languages: Languages) -> "CorpusArguments":
+        """Returns the same arguments with other languages."""
+        return replace(self, source_lang=languages.source, target_lang=languages.target)
+
     def files(self, split: str) -> list[str]:
         """Returns the files of a split."""
         return getattr(self, f"{split}_files")
 
     def __post_init__(self):
         for name in ("source_lang", "target_lang"):
-            if not isinstance(getattr(self, name), str):
+            if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
         for name in ("train_files", "validation_files", "test_files", "columns"):
             if isinstance(getattr(self, name), str):  # a recipe may give one file without brackets
@@ -91,7 +103,7 @@ class CorpusArguments:
                 "No corpus is given: set dataset (demo, a name on the Hub or a folder) or train_files, "
                 "validation_files and test_files."
             )
-        if self.source_lang == self.target_lang:
+        if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
         for name in ("max_words", "max_ratio", "num_proc"):
             value = getattr(self, name)

@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.atomic_writes import write_text
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import with_defaults
+from vanilla_transformer.languages import Languages, languages_of
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -60,19 +61,22 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     recipe = _recipe(run)
     results = _results(run, recipe, options, with_defaults(model.generation_config))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
-    variables = _variables(run, recipe, model, options)
+    languages = languages_of(model.config) or _languages(recipe)
+    variables = _variables(run, recipe, model, options, languages)
     return str(
         ModelCard.from_template(
-            _metadata(recipe, results, options), template_str=template, results=results, **variables
+            _metadata(recipe, results, options, languages), template_str=template, results=results, **variables
         )
     )
 
 
-def _metadata(recipe: dict[str, Any], results: list[dict[str, Any]], options: CardOptions) -> ModelCardData:
+def _metadata(
+    recipe: dict[str, Any], results: list[dict[str, Any]], options: CardOptions, languages: Languages
+) -> ModelCardData:
     """The YAML header of the card."""
     dataset = options.dataset or recipe.get("dataset")
     return ModelCardData(
-        language=list(_languages(recipe)),
+        language=list(languages),
         license=options.license,
         license_name=options.license_name,
         library_name="transformers",
@@ -84,14 +88,15 @@ def _metadata(recipe: dict[str, Any], results: list[dict[str, Any]], options: Ca
     )
 
 
-def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions) -> dict[str, Any]:
+def _variables(
+    run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions, languages: Languages
+) -> dict[str, Any]:
     """The variables of the template, without the results."""
-    source_lang, target_lang = _languages(recipe)
     return {
         "name": _short_name(options.repo_id),
         "repo_id": options.repo_id,
-        "source_lang": source_lang,
-        "target_lang": target_lang,
+        "source_lang": languages.source,
+        "target_lang": languages.target,
         "parameters": _read_json(run / "run.json")["parameters"],
         "target_folder": None if getattr(model.config, "target_vocab_size", None) is None else TARGET,
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
@@ -107,8 +112,9 @@ def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, option
     }
 
 
-def _languages(recipe: dict[str, Any]) -> tuple[str, str]:
-    return recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
+def _languages(recipe: dict[str, Any]) -> Languages:
+    """The languages of a corpus. A recipe of version 0.1 does not have its defaults."""
+    return Languages(recipe.get("source_lang", "en"), recipe.get("target_lang", "de"))
 
 
 def _short_name(repo_id: str) -> str:
@@ -269,8 +275,7 @@ def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str
     """The name of a split: the dataset, or its files and the dataset that the user says they come from."""
     file_names = ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
     name = corpus.get("dataset") or (f"{dataset}, {file_names}" if dataset else file_names)
-    source_lang, target_lang = _languages(corpus)
-    return f"{name} ({source_lang}-{target_lang})"
+    return f"{name} ({_languages(corpus)})"
 
 
 def _recipe(run: Path) -> dict[str, Any]:

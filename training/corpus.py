@@ -24,6 +24,7 @@ from datasets import Dataset, Features, IterableDataset, List, Value, get_datase
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.languages import Languages
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
 from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
@@ -33,6 +34,7 @@ from vanilla_transformer.training.demo.grammar import demo_corpus
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 TEXT = Features({"source": Value("string"), "target": Value("string")})
+DEMO_LANGUAGES = Languages("en", "de")
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
@@ -67,6 +69,7 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
         arguments: Where the text is, and its languages.
         splits: The splits to load. The first must exist; others that the corpus does not have are left out.
     """
+    languages_of_corpus(arguments)  # before any work
     loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
         loaded = {split: _load_demo(arguments, split) for split in splits}
@@ -85,6 +88,19 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
     if isinstance(loaded["train"], Dataset) and not report.kept:
         raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
     return Corpus(loaded, report)
+
+
+def languages_of_corpus(arguments: CorpusArguments) -> Languages:
+    """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
+    languages = arguments.languages
+    if languages:
+        return languages
+    if arguments.dataset == "demo" and languages == Languages():
+        return DEMO_LANGUAGES
+    raise ValueError(
+        f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
+        "--source_lang en --target_lang de."
+    )
 
 
 def tokenize(
@@ -149,7 +165,7 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 
 def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
     pairs = demo_corpus(split)
-    source, target = choose_columns(pairs[0], (arguments.source_lang, arguments.target_lang), "The demo corpus")
+    source, target = choose_columns(pairs[0], languages_of_corpus(arguments), "The demo corpus")
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
     dataset = Dataset.from_dict(columns, features=TEXT)
     return dataset.to_iterable_dataset() if arguments.streaming else dataset
@@ -162,7 +178,7 @@ def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDat
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
         "files": tuple(arguments.files(split)),
-        "languages": (arguments.source_lang, arguments.target_lang),
+        "languages": languages_of_corpus(arguments),
         "columns": tuple(arguments.columns),
     }
     if next(_generate(**where), None) is None:  # this also reports a missing file before any work is done
@@ -229,7 +245,8 @@ def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset
 
 def _choose_config(arguments: CorpusArguments) -> str | None:
     names = get_dataset_config_names(arguments.dataset)
-    pair = [f"{arguments.source_lang}-{arguments.target_lang}", f"{arguments.target_lang}-{arguments.source_lang}"]
+    source_lang, target_lang = languages_of_corpus(arguments)
+    pair = [f"{source_lang}-{target_lang}", f"{target_lang}-{source_lang}"]
     for name in names:
         if any(name.endswith(languages) for languages in pair):
             return name
@@ -243,7 +260,7 @@ def _choose_config(arguments: CorpusArguments) -> str | None:
 
 def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
     """Converts the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, to `source` and `target`."""
-    languages = (arguments.source_lang, arguments.target_lang)
+    languages = languages_of_corpus(arguments)
     names = dataset.column_names or list(next(iter(dataset)))
     nested = "translation" in names
     if nested:

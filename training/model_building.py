@@ -15,6 +15,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.decoding_options import set_decoding
+from vanilla_transformer.languages import Languages, record_languages
 from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import ModelArguments
 
@@ -27,6 +28,8 @@ def make_model(
     arguments: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    languages: Languages = Languages(),  # noqa: B008 (immutable)
 ) -> PreTrainedModel:
     """Builds a new model that fits the tokenizers, or loads a trained one to continue from.
 
@@ -34,11 +37,13 @@ def make_model(
         arguments: The model's keys of the recipe.
         tokenizer: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
+        languages: The languages it is trained for, which its config records.
     """
     if arguments.model_name_or_path:
         model = load_trained(arguments, arguments.model_name_or_path)
     else:
         model = AutoModelForSeq2SeqLM.from_config(make_config(arguments, tokenizer, target_tokenizer))
+    record_languages(model.config, languages)
     decoding = {name: getattr(arguments, name) for name in ("num_beams", "length_penalty")}
     if any(value is not None for value in decoding.values()):
         set_decoding(model.generation_config, **decoding)

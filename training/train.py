@@ -21,6 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vanilla_transformer.atomic_writes import whole_folder, write_json
 from vanilla_transformer.decoding_options import with_defaults
+from vanilla_transformer.languages import Languages, load_languages
 from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
@@ -30,7 +31,7 @@ from vanilla_transformer.training.arguments import (
     parse_arguments,
 )
 from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
-from vanilla_transformer.training.corpus import Corpus, load_corpus, tokenize
+from vanilla_transformer.training.corpus import Corpus, languages_of_corpus, load_corpus, tokenize
 from vanilla_transformer.training.model_building import make_model
 from vanilla_transformer.training.run_directory import (
     require_fresh,
@@ -71,6 +72,7 @@ def train(
         The content of results.json, or `None` if Ctrl-C stopped the run.
     """
     folder = Path(args.output_dir)
+    corpus_arguments = with_languages(corpus_arguments, model_arguments)
     require_fresh(folder, args.resume_from_checkpoint)
     if args.resume_from_checkpoint:
         require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
@@ -81,7 +83,7 @@ def train(
         corpus, datasets, tokenizers = prepare_data(
             model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
         )
-    model = make_model(model_arguments, *tokenizers)
+    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     trainer = TranslationTrainer(
@@ -103,6 +105,19 @@ def train(
             print(f"Stopped at step {trainer.state.global_step}. To resume: add --resume_from_checkpoint last")
         return None
     return finish(trainer, datasets)
+
+
+def with_languages(corpus_arguments: CorpusArguments, model_arguments: ModelArguments) -> CorpusArguments:
+    """Fills in languages that are not given: those of the trained model to continue from, or of the corpus.
+
+    Other languages than the model's may be given: a model for one pair is a good start for another.
+    """
+    if model_arguments.model_name_or_path and not corpus_arguments.languages:
+        recorded = load_languages(model_arguments.model_name_or_path)
+        given = corpus_arguments.languages
+        languages = Languages(given.source or recorded.source, given.target or recorded.target)
+        corpus_arguments = corpus_arguments.with_languages(languages)
+    return corpus_arguments.with_languages(languages_of_corpus(corpus_arguments))
 
 
 def prepare_data(

@@ -27,6 +27,7 @@ from .backends import Backend, backend_named
 from .backends.torch import longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
 from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
+from .languages import Languages, languages_of
 from .loading import HUB_OPTIONS, find_device
 from .tokenization_vanilla_transformer import load_tokenizers
 
@@ -177,6 +178,11 @@ class Translator:
     def model(self) -> Any:
         """The backend's model, with `config` and `generation_config`. In torch it is the `PreTrainedModel`."""
         return self.backend.model
+
+    @property
+    def languages(self) -> Languages:
+        """The languages that the model records; `None` for those that it does not."""
+        return languages_of(self.backend.config, self.tokenizer)
 
     def __call__(self, texts: str | Iterable[str], **options: Any) -> str | list[str]:
         """Returns the best translation of each text as text; the options are those of `translate`."""

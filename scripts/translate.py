@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.atomic_writes import one_line, whole_file
+from vanilla_transformer.loading import BUNDLED
 from vanilla_transformer.training.arguments import (
     DecodingArguments,
     LoadingArguments,
@@ -30,11 +31,21 @@ from vanilla_transformer.training.arguments import (
 from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
 
 
+BUNDLED_MODEL_NOTE = (
+    f"No --model is given: the bundled {BUNDLED[0]} translates. It is for English image captions into German; give a "
+    "model of your own for any other text."
+)
+
+
 @dataclass
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
-    model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: str | None = key(
+        None,
+        "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... By default the bundled "
+        "multi30k-en-de-tiny, which translates English image captions into German.",
+    )
     input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
     output: str | None = key(None, "File for the translations; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
@@ -58,8 +69,10 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
     try:
         with output as file:
+            if options.model is None:
+                print(BUNDLED_MODEL_NOTE, file=sys.stderr)
             translator = Translator.from_pretrained(
-                options.model,
+                options.model or BUNDLED[0],
                 window=(1 if on_terminal else 4096) if options.window is None else options.window,
                 **vars(loading),
             )

@@ -42,6 +42,7 @@ PACKAGE = [
     "backends/ctranslate2",
     "backends/__init__",
     "translation",
+    "translation_pipeline",
     "hub",
     "registration",
     "__init__",

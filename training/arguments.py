@@ -4,12 +4,12 @@ import json
 import os
 import re
 import sys
-from argparse import Action, ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter
+from argparse import Action
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import yaml
 from huggingface_hub.errors import StrictDataclassError
@@ -20,6 +20,8 @@ from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import require_decoding
 from vanilla_transformer.languages import Languages
 from vanilla_transformer.spelling import suggestion
+from vanilla_transformer.training.help_text import HelpFormatter, arrange
+from vanilla_transformer.training.recipe_files import find_recipe
 
 
 def key(default: Any, help: str) -> Any:
@@ -35,6 +37,8 @@ class CorpusArguments:
 
     Give either `dataset` or `*_files`. To translate in the other direction, swap `source_lang` and `target_lang`.
     """
+
+    help_group: ClassVar[str] = "text"
 
     source_lang: str | None = key(
         None, "Source language, as files and columns are named, for example en; by default that of the model."
@@ -96,7 +100,8 @@ class CorpusArguments:
         splits_in_files = [split for split in ("train", "validation", "test") if self.files(split)]
         if self.dataset and splits_in_files:
             raise ValueError(
-                f"Both dataset={self.dataset!r} and {splits_in_files[0]}_files are given: keep one of them."
+                f"Both dataset={self.dataset!r} and {splits_in_files[0]}_files are given: leave out one of them. "
+                "(Files on the command line replace the dataset of a recipe.)"
             )
         if not self.dataset and not splits_in_files:
             raise ValueError(
@@ -114,6 +119,8 @@ class CorpusArguments:
 @dataclass
 class VocabularyArguments:
     """How the subword vocabulary is learned."""
+
+    help_group: ClassVar[str] = "vocabulary"
 
     vocab_size: int = key(37000, "Size of the vocabulary, including 256 bytes and four special tokens.")
     algorithm: Literal["bpe", "wordpiece", "unigram"] = key("bpe", "Algorithm that learns the subwords.")
@@ -147,6 +154,8 @@ class TokenizerArguments(VocabularyArguments):
 @dataclass
 class ModelArguments:
     """Which model is trained, and its tokenizer."""
+
+    help_group: ClassVar[str] = "model"
 
     model_type: str = key(
         "vanilla_transformer",
@@ -193,6 +202,8 @@ class ModelArguments:
 class DecodingArguments:
     """How a model translates: by default as its generation config says, else as in the paper."""
 
+    help_group: ClassVar[str] = "decoding"
+
     num_beams: int | None = key(None, "Beam size, 1 for greedy search; by default the model's, else 4.")
     length_penalty: float | None = key(
         None, "Alpha of the length penalty, higher for longer output; by default the model's, else 0.6."
@@ -210,6 +221,8 @@ class DecodingArguments:
 class LoadingArguments:
     """How a model is loaded to translate: options of `Translator.from_pretrained`."""
 
+    help_group: ClassVar[str] = "loading"
+
     backend: Literal["torch", "ctranslate2"] = key(
         "torch", "Engine that decodes; ctranslate2 is faster and keeps its converted model beside the original."
     )
@@ -224,10 +237,6 @@ class LoadingArguments:
     trust_remote_code: bool = key(False, "Run the model code in a model's repository on the Hub.")
 
 
-class _HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
-    """Shows the default of each option, and the description with its own line breaks."""
-
-
 class _Parser(HfArgumentParser):
     """Raises a ValueError with one sentence instead of printing the usage."""
 
@@ -236,9 +245,10 @@ class _Parser(HfArgumentParser):
 
 
 def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str] | None = None) -> tuple:
-    """Returns one instance of each dataclass from the command line. Its first word may be a recipe in YAML.
+    """Returns one instance of each dataclass from the command line. Its first word may be a recipe.
 
-    A recipe has the same keys as the command line, and the command line wins. Unknown keys are refused.
+    A recipe is a YAML file, or the name of one that comes with the package. It has the same keys as the command line,
+    and the command line wins. Unknown keys are refused.
 
     Args:
         types: The dataclasses.
@@ -246,19 +256,47 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         argv: The words of the command line; those of this process by default.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    parser = _Parser(types, description=description, formatter_class=_HelpFormatter)
+    usage = "%(prog)s [RECIPE] [options]"
+    parser = _Parser(types, description=description, formatter_class=HelpFormatter, usage=usage)
     known = {action.dest for action in parser._actions} - {"help"}
+    arrange(parser, types)
     recipe = {}
     if words and not words[0].startswith("-"):
-        recipe = _read_recipe(words.pop(0), known)
+        recipe = _read_recipe(find_recipe(words.pop(0)), known)
+        _drop_replaced(recipe, words)
         actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: not the form --no_...
         parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
     namespace, unknown = parser.parse_known_args(words)
     for word in unknown:
+        if advice := ADVICE.get(word.lstrip("-").replace("-", "_").split("=")[0]):
+            raise ValueError(f"{word!r} is not an option: {advice}.")
         hint = suggestion(word.lstrip("-").replace("-", "_"), known)
         raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
     options = vars(namespace)
     return parser.parse_dict({name: _merged(recipe.get(name), value) for name, value in options.items()})
+
+
+# Names that other programs have for what is an option of another kind here.
+ADVICE = {
+    "batch_size": "batch size is set in tokens: --max_tokens",
+    "train_batch_size": "batch size is set in tokens: --max_tokens",
+    "epochs": "updates are counted: --max_steps, or --max_steps -1 --num_train_epochs for epochs",
+    "lr": "the learning rate is --learning_rate",
+    "beam_size": "the beam size is --num_beams",
+    "src_lang": "the languages are --source_lang and --target_lang",
+    "tgt_lang": "the languages are --source_lang and --target_lang",
+}
+
+
+def _drop_replaced(recipe: dict[str, Any], words: Sequence[str]) -> None:
+    """Drops the recipe's dataset if the command line gives files, and the recipe's files if it gives a dataset."""
+    given = {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    files = {"train_files", "validation_files", "test_files"}
+    if given & files and "dataset" not in given:
+        recipe.pop("dataset", None)
+    if "dataset" in given and not given & files:
+        for name in files:
+            recipe.pop(name, None)
 
 
 def _as_typed(name: str, value: Any, action: Action) -> Any:
@@ -293,11 +331,9 @@ _Loader.add_implicit_resolver(
 )
 
 
-def _read_recipe(path: str, known: set[str]) -> dict[str, Any]:
-    if not Path(path).is_file():
-        raise ValueError(f"There is no recipe {path!r}. Give the path of a YAML file, or only options (see --help).")
+def _read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
     try:
-        recipe = yaml.load(Path(path).read_text(encoding="utf-8"), Loader=_Loader) or {}
+        recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
     except yaml.YAMLError as error:
         raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
     if not isinstance(recipe, dict):

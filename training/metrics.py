@@ -8,7 +8,7 @@
 | `chrf`, `ter` | character F-score; edits per reference word, lower is better |
 
 `paper_bleu` and `tokenized_bleu` count as Moses's multi-bleu.perl does. Their tokens come from sacremoses
-(`pip install vanilla-transformer[moses]`) unless the text is already tokenised; without it they are left out.
+(`pip install sacremoses`) unless the text is already tokenised; without it they are left out.
 """
 
 import re
@@ -168,7 +168,7 @@ def _moses(language: str) -> tuple[Callable[[str], str] | None, str]:
     except ImportError:
         logger.warning_once(
             "No paper_bleu and tokenized_bleu: they need tokens, and sacremoses is not installed (pip install "
-            "vanilla-transformer[moses]). For text that is already tokenised, set tokenized."
+            "sacremoses). For text that is already tokenised, set tokenized."
         )
         return None, ""
     tokenizer = MosesTokenizer(language)

@@ -1,4 +1,4 @@
-"""Pictures of results, drawn with matplotlib (`pip install vanilla-transformer[plots]`) if it is installed."""
+"""Pictures of results, drawn with matplotlib (`pip install matplotlib`) if it is installed."""
 
 import importlib.util
 import json
@@ -41,7 +41,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        logger.warning_once("No pictures: matplotlib is not installed (pip install vanilla-transformer[plots]).")
+        logger.warning_once("No pictures: matplotlib is not installed (pip install matplotlib).")
         return None
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -80,7 +80,7 @@ def plot_learning_curve(metrics: Path, picture: Path) -> None:
 def require_matplotlib() -> None:
     """Raises an error if matplotlib is missing, for commands that only draw."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("matplotlib is missing, which draws the pictures: pip install vanilla-transformer[plots].")
+        raise ImportError("matplotlib is missing, which draws the pictures: pip install matplotlib.")
 
 
 def plot_learning_rates(curves: Sequence[tuple[int, int]], steps: int, picture: Path) -> None:

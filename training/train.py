@@ -1,10 +1,16 @@
 """Train a translation model from a recipe.
 
-    vanilla-train training/recipes/demo.yaml
-    vanilla-train training/recipes/multi30k_en_de.yaml --max_steps 5000 --output_dir runs/mine
+    vanilla-train demo
+    vanilla-train multi30k_en_de --max_steps 5000 --output_dir runs/mine
+    vanilla-train multi30k_en_de --source_lang en --target_lang fr --train_files data/train --validation_files data/val
 
-A recipe is a YAML file. Every key of it is also an option here, and the option wins. The same command trains in one
-process or, with `accelerate launch`, in several:
+A recipe is a YAML file, or the name of one that comes with this package. Every key of it is also an option here, and
+the option wins. --list_recipes shows the names. A copy to change:
+
+    vanilla-train multi30k_en_de --save_recipe mine.yaml
+    vanilla-train mine.yaml
+
+The same command trains in one process or, with `accelerate launch`, in several:
 
     accelerate launch --config_file training/accelerate/eight_gpus.yaml training/train.py RECIPE
 
@@ -12,6 +18,7 @@ To resume a run that was stopped by Ctrl-C or a crash, add --resume_from_checkpo
 """
 
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +40,7 @@ from vanilla_transformer.training.arguments import (
 from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
 from vanilla_transformer.training.corpus import Corpus, languages_of_corpus, load_corpus, tokenize
 from vanilla_transformer.training.model_building import make_model
+from vanilla_transformer.training.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.training.run_directory import (
     require_fresh,
     require_same_data,
@@ -50,8 +58,18 @@ Datasets = dict[str, Dataset | IterableDataset]
 
 
 def main(argv: list[str] | None = None) -> None:
+    words = list(sys.argv[1:] if argv is None else argv)
     with errors_as_sentences():
-        train(*parse_recipe(__doc__, argv))
+        match words:
+            case ["--list_recipes"]:
+                print(describe_recipes())
+            case [recipe, "--save_recipe", path]:
+                save_recipe(recipe, path)
+                print(f"{path} is a copy of the recipe {recipe}: change it, then run vanilla-train {path}")
+            case _:
+                arguments = parse_recipe(__doc__, words)
+                if train(*arguments) is None and arguments[-1].should_save:
+                    print("To resume: add --resume_from_checkpoint last to the same command.")
 
 
 def parse_recipe(description: str, argv: list[str] | None = None) -> Recipe:
@@ -73,6 +91,7 @@ def train(
     """
     folder = Path(args.output_dir)
     corpus_arguments = with_languages(corpus_arguments, model_arguments)
+    require_validation(corpus_arguments, args)
     require_fresh(folder, args.resume_from_checkpoint)
     if args.resume_from_checkpoint:
         require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
@@ -102,9 +121,18 @@ def train(
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     if trainer.stopped_by_hand:
         if args.should_save:
-            print(f"Stopped at step {trainer.state.global_step}. To resume: add --resume_from_checkpoint last")
+            print(f"Stopped at step {trainer.state.global_step}; its checkpoint is saved.")
         return None
     return finish(trainer, datasets)
+
+
+def require_validation(corpus_arguments: CorpusArguments, args: TranslationTrainingArguments) -> None:
+    """Refuses evaluations during training without a validation set."""
+    if args.eval_strategy != "no" and not corpus_arguments.dataset and not corpus_arguments.validation_files:
+        raise ValueError(
+            f"eval_strategy is {args.eval_strategy.value!r}, but there is no text to evaluate on: give "
+            "--validation_files, or --eval_strategy no."
+        )
 
 
 def with_languages(corpus_arguments: CorpusArguments, model_arguments: ModelArguments) -> CorpusArguments:

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import ClassVar
 
 from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.loss import Smoothing
+from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.objectives import require_objective
 from vanilla_transformer.training.schedule import peak_rate
@@ -30,6 +33,8 @@ STOCK_ARGUMENTS = [
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     """The library's training arguments with the paper's values as defaults (sections 5.1 to 5.4), and a few more."""
+
+    help_group: ClassVar[str] = "training"
 
     max_steps: int = key(100_000, "Number of updates; -1 to count num_train_epochs instead.")
     warmup_steps: float = key(4000, "Updates during which the learning rate rises.")
@@ -76,6 +81,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self):
         if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
             self.report_to = "none"
+        _require_loggers(self.report_to)
         super().__post_init__()
         self._choose_objective()
         self._require_learning_rate()
@@ -140,3 +146,23 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "learning_rate."
             )
         return self.papers_rate(width)
+
+
+# Packages of the library's loggers, where they have another name.
+LOGGER_PACKAGES = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit", "kubeflow": "kubeflow.trainer"}
+
+
+def _require_loggers(report_to: None | str | list[str]) -> None:  # noqa: RUF036
+    """Refuses a logger that is unknown or not installed. The library would report it after all the preparations."""
+    names = [report_to] if isinstance(report_to, str) else report_to or []
+    for name in names:
+        if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            hint = suggestion(name, INTEGRATION_TO_CALLBACK)
+            raise ValueError(f"report_to={name!r} is no logger that transformers knows{hint}; none turns it off.")
+        package = LOGGER_PACKAGES.get(name, name)
+        if find_spec(package.split(".")[0]) is None:
+            raise ValueError(
+                f"report_to={name!r} needs the package {package}: pip install {package}, or leave it out."
+            )

@@ -1,16 +1,132 @@
-"""Registers this package's models with transformers when it is imported."""
+"""Registers this package's models with transformers, without importing transformers.
 
-from transformers import AutoConfig, AutoModel, AutoModelForSeq2SeqLM
-from transformers.pipelines import PIPELINE_REGISTRY
+Importing the library's models takes seconds, of which a program that imports this package may need none. So each
+registration waits until the module that it concerns has been imported: by a program that uses the library's auto
+classes or pipelines, or one that uses this package's model.
+"""
 
-from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
-from .translation import TranslationPipeline
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from importlib import import_module
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 
-AutoConfig.register("vanilla_transformer", VanillaTransformerConfig)
-AutoModel.register(VanillaTransformerConfig, VanillaTransformerModel)
-AutoModelForSeq2SeqLM.register(VanillaTransformerConfig, VanillaTransformerForConditionalGeneration)
-PIPELINE_REGISTRY.register_pipeline(
-    "vanilla-translation", pipeline_class=TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
-)
+MODEL_TYPE = "vanilla_transformer"
+CONFIGURATION = "vanilla_transformer.configuration_vanilla_transformer"
+MODELING = "vanilla_transformer.modeling_vanilla_transformer"
+
+
+def register() -> None:
+    """Registers now what concerns imported modules, and the rest when they are imported."""
+    for name, action in ACTIONS.items():
+        if name in sys.modules:
+            action()
+        else:
+            _AFTER_IMPORT.actions[name] = action
+    if _AFTER_IMPORT not in sys.meta_path:
+        sys.meta_path.insert(0, _AFTER_IMPORT)
+
+
+# --- what is registered ---
+
+
+def _register_config() -> None:
+    """Lets `AutoConfig` find the config class, which is imported when it is looked up."""
+    mapping = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
+    mapping._extra_content = _LazyConfigs(mapping._extra_content)
+
+
+def _register_models() -> None:
+    """Lets the auto classes find the models of the config."""
+    from transformers import AutoModel, AutoModelForSeq2SeqLM
+
+    config, modeling = import_module(CONFIGURATION).VanillaTransformerConfig, import_module(MODELING)
+    AutoModel.register(config, modeling.VanillaTransformerModel, exist_ok=True)
+    AutoModelForSeq2SeqLM.register(config, modeling.VanillaTransformerForConditionalGeneration, exist_ok=True)
+
+
+def _import_models() -> None:
+    """Imports the models after their config, which the auto classes may be given directly."""
+    import_module(MODELING)  # if it imports the config itself, this does nothing, and its own action follows
+
+
+def _register_pipeline() -> None:
+    from transformers import AutoModelForSeq2SeqLM
+    from transformers.pipelines import PIPELINE_REGISTRY
+
+    from .translation_pipeline import TranslationPipeline
+
+    PIPELINE_REGISTRY.register_pipeline(
+        "vanilla-translation", pipeline_class=TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
+    )
+
+
+ACTIONS: dict[str, Callable[[], None]] = {
+    "transformers.models.auto.configuration_auto": _register_config,
+    "transformers.pipelines": _register_pipeline,
+    CONFIGURATION: _import_models,
+    MODELING: _register_models,
+}
+
+
+class _LazyConfigs(dict):
+    """The library's table of registered configs, in which this package's is imported at its first use."""
+
+    def __init__(self, content: dict[str, Any]):
+        super().__init__({MODEL_TYPE: None, **content})
+
+    def __getitem__(self, key: str) -> Any:
+        if super().__getitem__(key) is None:
+            self[key] = import_module(CONFIGURATION).VanillaTransformerConfig
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[str]:  # without it, dict(self) would copy the empty entry
+        return super().__iter__()
+
+    def values(self) -> Any:
+        return [self[key] for key in self]
+
+    def items(self) -> Any:
+        return [(key, self[key]) for key in self]
+
+
+# --- waiting for an import ---
+
+
+class _AfterImport(MetaPathFinder):
+    """Runs an action after a module has been imported for the first time."""
+
+    def __init__(self) -> None:
+        self.actions: dict[str, Callable[[], None]] = {}
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname not in self.actions:
+            return None
+        action = self.actions.pop(fullname)  # so that the other finders answer now
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _LoaderWithAction(spec.loader, action)
+        return spec
+
+
+class _LoaderWithAction(Loader):
+    def __init__(self, loader: Loader, action: Callable[[], None]):
+        self.loader, self.action = loader, action
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self.loader  # the module looks as if it had been imported plainly
+        self.loader.exec_module(module)
+        self.action()
+
+
+_AFTER_IMPORT = _AfterImport()

@@ -1,4 +1,4 @@
-"""Text in, translation out: `Translator`, and the pipeline task `vanilla-translation`.
+"""Text in, translation out: `Translator`.
 
     from vanilla_transformer import Translator
 
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .backends import Backend, backend_named
@@ -28,7 +28,7 @@ from .backends.torch import longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
 from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
 from .languages import Languages, languages_of
-from .loading import HUB_OPTIONS, find_device
+from .loading import HUB_OPTIONS, find_device, find_model
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
@@ -158,13 +158,15 @@ class Translator:
         """Loads model and tokenizers from a folder or the Hub.
 
         Args:
-            name_or_path: Folder, or name on the Hub.
+            name_or_path: Folder, name on the Hub, or `"multi30k-en-de-tiny"`: the bundled model, which translates
+                English image captions into German.
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
             quantization: As above.
             options: `max_tokens` and `window` as above, and options of `from_pretrained` such as `dtype` and
                 `revision`.
         """
+        name_or_path = find_model(name_or_path)
         sizes = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
@@ -489,61 +491,4 @@ def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tupl
         )
 
 
-class TranslationPipeline(Pipeline):
-    """`pipeline("vanilla-translation", model=...)`: texts in, `{"translation_text": ...}` out.
-
-    The output is that of the library's translation pipeline, which transformers 5 removed. Options of
-    `Translator.translate` go into the call. With `n_best` above 1 there is a list for each text. `Translator` makes
-    batches by tokens, so the library's `batch_size` and `num_workers` are accepted and have no effect.
-
-    Args:
-        target_tokenizer: The target's tokenizer, for a model object with separate vocabularies. By default it is
-            loaded from where the model came from.
-    """
-
-    _load_processor = _load_image_processor = _load_feature_extractor = False
-    _load_tokenizer = True
-
-    def __init__(self, *args: Any, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        if getattr(self.model.config, "target_vocab_size", None) is not None and target_tokenizer is None:
-            if not self.model.name_or_path:
-                raise ValueError("The model has a separate target vocabulary: give its target_tokenizer too.")
-            commit = getattr(self.model.config, "_commit_hash", None)
-            options = {"revision": commit} if commit else {}
-            target_tokenizer = load_tokenizers(self.model.name_or_path, **options)[1]
-        self.translator = Translator(self.model, self.tokenizer, target_tokenizer)
-
-    def __call__(
-        self,
-        texts: str | Iterable[str],
-        *,
-        batch_size: int | None = None,
-        num_workers: int | None = None,
-        **options: Any,
-    ) -> Any:
-        options = {**self._forward_params, **options}
-        if isinstance(texts, str):
-            return self.run_single(texts, {}, options, {})
-        outputs = (
-            self.postprocess({"hypotheses": hypotheses}) for hypotheses in self.translator.translate(texts, **options)
-        )
-        return list(outputs) if isinstance(texts, list | tuple) else outputs  # an iterator gives an iterator
-
-    def _sanitize_parameters(self, **options: Any) -> tuple[dict, dict, dict]:
-        return {}, options, {}
-
-    def preprocess(self, text: str) -> dict[str, str]:
-        return {"text": text}
-
-    def _forward(self, inputs: dict[str, str], **options: Any) -> dict[str, list[Hypothesis]]:
-        return {"hypotheses": next(self.translator.translate([inputs["text"]], **options))}
-
-    def postprocess(self, outputs: dict[str, list[Hypothesis]]) -> list[dict[str, Any]] | dict[str, Any]:
-        results = [
-            {"translation_text": hypothesis.text, "score": hypothesis.score} for hypothesis in outputs["hypotheses"]
-        ]
-        return results if len(results) > 1 else results[0]
-
-
-__all__ = ["Hypothesis", "Score", "TranslationPipeline", "Translator", "find_device", "longest_sequence"]
+__all__ = ["Hypothesis", "Score", "Translator", "find_device", "longest_sequence"]

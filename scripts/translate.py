@@ -4,6 +4,8 @@
     vanilla-translate --model runs/demo/model --input news.en --output news.de
     vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
+    vanilla-translate --model runs/demo/model --input news.en --output news.de --glossary terms.tsv
+    vanilla-translate --model runs/demo/model --input report.txt --output report.de.txt --split_sentences
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
@@ -20,6 +22,7 @@ from dataclasses import dataclass
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.atomic_writes import one_line, whole_file
+from vanilla_transformer.glossary import Glossary
 from vanilla_transformer.loading import BUNDLED
 from vanilla_transformer.training.arguments import (
     DecodingArguments,
@@ -53,6 +56,15 @@ class TranslateArguments:
     n_best: int = key(1, "Number of translations for each line, best first.")
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
     prefix: str | None = key(None, "Text that every translation must begin with.")
+    glossary: str | None = key(
+        None, "File with a source term, a tab and its required translation on each line; translations contain them."
+    )
+    split_sentences: bool = key(
+        False, "Translate every sentence of a line by itself; for documents, whose lines are paragraphs."
+    )
+    source_lang: str | None = key(
+        None, "With --split_sentences: language of the input, by which it is split; by default the model's."
+    )
 
     window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
 
@@ -66,6 +78,7 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
     """Reads, translates and writes, a window at a time."""
     on_terminal = not options.input and sys.stdin.isatty()
     lines = read_lines(options.input)
+    glossary = Glossary.from_file(options.glossary) if options.glossary else None
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
     try:
         with output as file:
@@ -80,6 +93,8 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
                 lines,
                 n_best=options.n_best,
                 prefix=options.prefix,
+                glossary=glossary,
+                split_sentences=options.split_sentences and (options.source_lang or True),
                 progress=bool(options.output) and sys.stderr.isatty(),
                 **vars(decoding),
             )

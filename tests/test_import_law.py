@@ -23,6 +23,8 @@ PACKAGE = [
     "dropout",
     "loss",
     "beam_search",
+    "lexical_constraints",
+    "glossary",
     "translation_head",
     "modeling_vanilla_transformer",
     "searches",

@@ -5,6 +5,7 @@ pipe("When does the train arrive in Berlin?")   # {'translation_text': 'Wann kom
 """
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from typing import Any
 
 from transformers import Pipeline, PreTrainedTokenizerBase
@@ -19,6 +20,9 @@ class TranslationPipeline(Pipeline):
     The output is that of the library's translation pipeline, which transformers 5 removed. Options of
     `Translator.translate` go into the call. With `n_best` above 1 there is a list for each text. `Translator` makes
     batches by tokens, so the library's `batch_size` and `num_workers` are accepted and have no effect.
+
+    Texts are split into sentences if sentencex is installed and the model records its languages, except with options
+    for single sentences (`n_best`, `prefix`, `attention`). `split_sentences=False` turns it off.
 
     Args:
         target_tokenizer: The target's tokenizer, for a model object with separate vocabularies. By default it is
@@ -37,6 +41,8 @@ class TranslationPipeline(Pipeline):
             options = {"revision": commit} if commit else {}
             target_tokenizer = load_tokenizers(self.model.name_or_path, **options)[1]
         self.translator = Translator(self.model, self.tokenizer, target_tokenizer)
+        if find_spec("sentencex") is not None:
+            self.translator.split_sentences = self.translator.languages.source or False
 
     def __call__(
         self,
@@ -47,6 +53,8 @@ class TranslationPipeline(Pipeline):
         **options: Any,
     ) -> Any:
         options = {**self._forward_params, **options}
+        if any(options.get(name) for name in ("prefix", "attention")) or options.get("n_best", 1) != 1:
+            options.setdefault("split_sentences", False)
         if isinstance(texts, str):
             return self.run_single(texts, {}, options, {})
         outputs = (

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from inspect import signature
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -96,7 +97,9 @@ class TorchBackend:
         return longest_sequence(self._model)
 
     def require_options(self, options: dict[str, Any]) -> None:
-        """Accepts all options: `generate` has them, and refuses unknown ones itself."""
+        """Accepts all options, if the search has them: `generate` refuses unknown ones itself."""
+        if "glossary" in options and "selection" not in signature(search_of(self._model).search).parameters:
+            raise ValueError(f"The search of {type(self._model).__name__} has no glossary: leave it out.")
 
     def require_support(self, call: str) -> None:
         """Accepts all calls."""

@@ -73,7 +73,7 @@ def show_translations(folder: Path) -> None:
         first.source_tokens,
         first.tokens,
         folder / "attention.png",
-        "attention to the source (mean of heads)",
+        f"{sources[0]} → {first.text} (attention to the source in the last layer, mean of heads)",
     )
 
 

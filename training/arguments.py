@@ -64,6 +64,12 @@ class CorpusArguments:
     )
     validation_files: list[str] = key([], "Files to validate on, in the same formats.")
     test_files: list[str] = key([], "Files to test on, in the same formats.")
+    test_sets: list[str] = key(
+        [], "Further test sets, each NAME=FILES: news=data/news for data/news.en + data/news.de, for example."
+    )
+    references: list[str] = key(
+        [], "Further references, each NAME=FILE with a sentence on each line; NAME is test for --test_files."
+    )
     columns: list[str] = key([], "Column names for .tsv and .csv files that have no header line, for example: en de.")
 
     streaming: bool = key(False, "Read the corpus while training instead of preparing it on disk first.")
@@ -87,14 +93,25 @@ class CorpusArguments:
         return replace(self, source_lang=languages.source, target_lang=languages.target)
 
     def files(self, split: str) -> list[str]:
-        """Returns the files of a split."""
-        return getattr(self, f"{split}_files")
+        """Returns the files of a split or of a further test set."""
+        further = self.further_test_sets
+        return further[split] if split in further else getattr(self, f"{split}_files")
+
+    @property
+    def further_test_sets(self) -> dict[str, list[str]]:
+        """The files of each set in `test_sets`."""
+        return _named("test_sets", self.test_sets)
+
+    @property
+    def further_references(self) -> dict[str, list[str]]:
+        """The files of further references for each test set."""
+        return _named("references", self.references)
 
     def __post_init__(self):
         for name in ("source_lang", "target_lang"):
             if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
-        for name in ("train_files", "validation_files", "test_files", "columns"):
+        for name in ("train_files", "validation_files", "test_files", "columns", "test_sets", "references"):
             if isinstance(getattr(self, name), str):  # a recipe may give one file without brackets
                 setattr(self, name, [getattr(self, name)])
         splits_in_files = [split for split in ("train", "validation", "test") if self.files(split)]
@@ -103,7 +120,13 @@ class CorpusArguments:
                 f"Both dataset={self.dataset!r} and {splits_in_files[0]}_files are given: leave out one of them. "
                 "(Files on the command line replace the dataset of a recipe.)"
             )
-        if not self.dataset and not splits_in_files:
+        for name in self.further_test_sets:
+            if name in ("train", "validation", "test") or not re.fullmatch(r"[\w.-]+", name):
+                raise ValueError(f"test_sets has the name {name!r}: choose another, of letters and digits.")
+        for name in self.further_references:
+            if name != "test" and name not in self.further_test_sets:
+                raise ValueError(f"references are given for {name!r}, which is not a test set: name one of test_sets.")
+        if not self.dataset and not splits_in_files and not self.test_sets:
             raise ValueError(
                 "No corpus is given: set dataset (demo, a name on the Hub or a folder) or train_files, "
                 "validation_files and test_files."
@@ -114,6 +137,17 @@ class CorpusArguments:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1, or left out.")
+
+
+def _named(option: str, words: list[str]) -> dict[str, list[str]]:
+    """The files by name in words of the form NAME=FILE."""
+    named: dict[str, list[str]] = {}
+    for word in words:
+        name, equals, file = word.partition("=")
+        if not (name and equals and file):
+            raise ValueError(f"{option} has {word!r}: write NAME=FILE, for example news=data/news.")
+        named.setdefault(name, []).append(file)
+    return named
 
 
 @dataclass

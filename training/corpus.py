@@ -16,7 +16,7 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,8 +27,9 @@ from transformers import PreTrainedTokenizerBase
 from vanilla_transformer.languages import Languages
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import choose_columns, lines_in_files, pairs_in_files, state_of
 from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.metrics import Reference, require_same_number
 
 
 Split = Literal["train", "validation", "test"]
@@ -67,7 +68,8 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
 
     Args:
         arguments: Where the text is, and its languages.
-        splits: The splits to load. The first must exist; others that the corpus does not have are left out.
+        splits: The splits to load. The first must exist; others that the corpus does not have are left out. With
+            `test`, further test sets are loaded under their names.
     """
     languages_of_corpus(arguments)  # before any work
     loaded: dict[str, Dataset | IterableDataset]
@@ -77,7 +79,9 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
         loaded = _load_from_hub(arguments, splits)
     else:
         loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
-    if splits[0] not in loaded:
+    if "test" in splits:
+        loaded |= {name: _load_files(arguments, name) for name in arguments.further_test_sets}
+    if splits[0] not in loaded and not (splits == ("test",) and loaded):
         raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
     for split, dataset in loaded.items():
         if isinstance(dataset, Dataset) and not len(dataset):
@@ -101,6 +105,21 @@ def languages_of_corpus(arguments: CorpusArguments) -> Languages:
         f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
         "--source_lang en --target_lang de."
     )
+
+
+def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
+    """Returns the references of a test set: its target side, and those in further files.
+
+    Args:
+        arguments: Where the references are.
+        name: The test set.
+        targets: Its target side.
+    """
+    columns = [list(targets)]
+    for file in arguments.further_references.get(name, []):
+        columns.append(list(lines_in_files([file])))
+        require_same_number(columns[-1], targets, f"lines in {file}")
+    return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]
 
 
 def tokenize(

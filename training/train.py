@@ -38,7 +38,7 @@ from vanilla_transformer.training.arguments import (
     parse_arguments,
 )
 from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
-from vanilla_transformer.training.corpus import Corpus, languages_of_corpus, load_corpus, tokenize
+from vanilla_transformer.training.corpus import Corpus, languages_of_corpus, load_corpus, references_of, tokenize
 from vanilla_transformer.training.model_building import make_model
 from vanilla_transformer.training.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.training.run_directory import (
@@ -123,7 +123,7 @@ def train(
         if args.should_save:
             print(f"Stopped at step {trainer.state.global_step}; its checkpoint is saved.")
         return None
-    return finish(trainer, datasets)
+    return finish(trainer, datasets, corpus_arguments)
 
 
 def require_validation(corpus_arguments: CorpusArguments, args: TranslationTrainingArguments) -> None:
@@ -179,8 +179,8 @@ def prepare_data(
     return corpus, datasets, tokenizers
 
 
-def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
-    """Makes the final model, measures it on the validation and test sets, and saves it.
+def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: CorpusArguments) -> dict[str, Any]:
+    """Makes the final model, measures it on the validation set and all test sets, and saves it.
 
     Returns:
         The content of results.json.
@@ -193,9 +193,10 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
         "ema_decay": args.ema_decay,
         "decoding": with_defaults(model.generation_config),
     }
-    scored = [split for split in ("validation", "test") if split in datasets]
+    scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
     for split in scored:
-        results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt")
+        references = references_of(corpus_arguments, split, datasets[split]["target"][:])
+        results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt", references)
     if args.should_save:
         with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
             trainer.save_final(model, temporary)

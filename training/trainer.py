@@ -55,6 +55,7 @@ from vanilla_transformer.training.evaluation import (
     translate_texts,
 )
 from vanilla_transformer.training.malloc import keep_freed_memory
+from vanilla_transformer.training.metrics import Reference
 from vanilla_transformer.training.objectives import make_objective
 from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
@@ -308,15 +309,22 @@ class TranslationTrainer(Seq2SeqTrainer):
             hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
         )
 
-    def score(self, model: PreTrainedModel, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
+    def score(
+        self,
+        model: PreTrainedModel,
+        dataset: Dataset,
+        hypotheses: Path,
+        references: Sequence[Reference] | None = None,
+    ) -> dict[str, Any]:
         """Measures loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
 
         Args:
             model: The model.
             dataset: Tokenised pairs with their text.
             hypotheses: The file for the translations, one on each line.
+            references: The references; the target side by default.
         """
-        measured, translations = self._measure(model, dataset, with_bleu=True)
+        measured, translations = self._measure(model, dataset, with_bleu=True, references=references)
         if self.args.should_save:
             write_lines(hypotheses, [" ".join(line.split()) for line in translations])
         return measured
@@ -337,7 +345,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         return whole.train(model.training)
 
     def _measure(
-        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool, **decoding: Any
+        self,
+        model: PreTrainedModel,
+        dataset: Dataset,
+        *,
+        with_bleu: bool,
+        references: Sequence[Reference] | None = None,
+        **decoding: Any,
     ) -> tuple[dict[str, Any], list[str]]:
         """Returns the measured numbers and the translations. Collective."""
         model.eval()
@@ -349,7 +363,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not with_bleu:
             return measured, []
         translations = self.translate(model, dataset["source"][:], **decoding)
-        figure = score_texts(translations, dataset["target"][:], names=("sacrebleu",))["sacrebleu"]
+        references = dataset["target"][:] if references is None else references
+        figure = score_texts(translations, references, names=("sacrebleu",))["sacrebleu"]
         return {**measured, "bleu": figure["score"], "signature": figure["signature"]}, translations
 
     def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:

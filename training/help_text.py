@@ -15,6 +15,20 @@ OFTEN_NEEDED = (
     *("output_dir", "resume_from_checkpoint", "seed", "num_train_epochs", "gradient_accumulation_steps"),
     *("eval_strategy", "eval_steps", "save_steps", "save_total_limit", "use_cpu", "bf16"),
 )
+# Better words for options of the library, as they work here.
+HELP = {
+    "output_dir": "Folder of the run: recipe, metrics, checkpoints and the final model.",
+    "resume_from_checkpoint": "last, or a checkpoint of this run, to continue a run that was stopped.",
+    "num_train_epochs": "Passes over the training text, with --max_steps -1.",
+    "gradient_accumulation_steps": "Batches of an update: more of them act as a larger max_tokens.",
+    "eval_strategy": "When to evaluate on the validation set.",
+    "eval_steps": "Updates between two evaluations.",
+    "save_steps": "Updates between two checkpoints.",
+    "save_total_limit": "Number of checkpoints that are kept; older ones are deleted.",
+    "seed": "Seed of weights, dropout and the order of batches.",
+    "use_cpu": "Train on the CPU even if there is a GPU.",
+    "bf16": "Compute in bfloat16, on a GPU that has it.",
+}
 LIBRARY_GROUP = "options of the library's trainer (transformers.Seq2SeqTrainingArguments)"
 
 
@@ -88,6 +102,7 @@ def _own(cls: type) -> set[str]:
 
 
 def _describe(action: Action, *, hidden: bool) -> None:
+    action.help = HELP.get(action.dest, action.help) if action.dest in OFTEN_NEEDED else action.help
     if action.const is False and action.nargs == 0:  # the form --no_... of an option that is on by default
         action.help = f"Turn off --{action.dest}."
     if hidden:

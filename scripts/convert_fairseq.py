@@ -70,10 +70,11 @@ def convert(options: ConvertArguments) -> None:
 
 def languages(options: ConvertArguments, stored: dict[str, Any]) -> tuple[str, str]:
     """The languages given as options, else those in the checkpoint."""
-    pair = options.source_lang or stored.get("source_lang"), options.target_lang or stored.get("target_lang")
-    if None in pair:
+    source_lang = options.source_lang or stored.get("source_lang")
+    target_lang = options.target_lang or stored.get("target_lang")
+    if source_lang is None or target_lang is None:
         raise ValueError(f"{options.checkpoint} does not name its languages: give --source_lang and --target_lang.")
-    return pair
+    return source_lang, target_lang
 
 
 # --- tokenizer ---

@@ -129,7 +129,7 @@ class SinusoidalFairseqPositions(SinusoidalTensor2TensorPositions):
 
     def __init__(self, config: "VanillaTransformerConfig", num_heads: int = 1, is_causal: bool = False):
         super().__init__(config, num_heads, is_causal)
-        self.first = config.pad_token_id + 1
+        self.first = int(config.pad_token_id or 0) + 1
 
     @classmethod
     def validate(cls, config: "VanillaTransformerConfig") -> None:

@@ -34,6 +34,7 @@ PACKAGE = [
     "converters/__init__",
     "converters/vanilla",
     "converters/marian",
+    "converters/fairseq",
     "converters/ctranslate2",
     "backends/protocol",
     "backends/torch",

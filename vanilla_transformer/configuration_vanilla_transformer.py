@@ -60,9 +60,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             How tokens know their position, a key of `positions.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
             cosines interleaved. `"sinusoidal_halves"`: the same waves, all sines before all cosines (MarianMT in
             transformers). `"sinusoidal_tensor2tensor"`: halves with the wavelengths of tensor2tensor, fairseq and
-            Marian. `"learned"`: Table 3, row E. `"concatenated"`: sinusoids concatenated and projected.
-            `"relative"`: a learned bias on the scores for each head and distance (T5). `"rotary"`: rotated queries and
-            keys. `"integer"`: the bare number. `"none"`: no positions.
+            Marian. `"sinusoidal_fairseq"`: the same, counted from `pad_token_id` + 1. `"learned"`: Table 3, row E.
+            `"concatenated"`: sinusoids concatenated and projected. `"relative"`: a learned bias on the scores for each
+            head and distance (T5). `"rotary"`: rotated queries and keys. `"integer"`: the bare number. `"none"`: no
+            positions.
         relative_attention_num_buckets, relative_attention_max_distance (`int`, defaults to 32 and 128):
             Buckets of distances for `"relative"`, and the distance from which all are in the last one.
         score_function (`str`, defaults to `"scaled_dot"`):

@@ -101,7 +101,7 @@ def load_tokenizers(
     """
     with errors_in_one_sentence(name_or_path):
         target_file = cached_file(
-            name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
+            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
         )
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
         if not target_file:

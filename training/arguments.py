@@ -29,7 +29,28 @@ def key(default: Any, help: str) -> Any:
 
 
 @dataclass
-class CorpusArguments:
+class CleaningArguments:
+    """Which pairs are left out."""
+
+    num_proc: int | None = key(None, "Processes for cleaning and tokenising; one by default.")
+
+    drop_empty: bool = key(True, "Leave out training pairs with an empty side.")
+    drop_identical: bool = key(False, "Leave out training pairs with identical sides.")
+    drop_duplicates: bool = key(False, "Leave out repeated training pairs.")
+    max_words: int | None = key(None, "Leave out training pairs with more words (by white space) on a side.")
+    max_ratio: float | None = key(
+        None, "Leave out training pairs if one side has more than this many times the words of the other."
+    )
+
+    def __post_init__(self):
+        for name in ("max_words", "max_ratio", "num_proc"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1, or left out.")
+
+
+@dataclass
+class CorpusArguments(CleaningArguments):
     """Where the parallel text is, and which training pairs are left out.
 
     Give either `dataset` or `*_files`. To translate in the other direction, swap `source_lang` and `target_lang`.
@@ -60,15 +81,6 @@ class CorpusArguments:
     columns: list[str] = key([], "Column names for .tsv and .csv files that have no header line, for example: en de.")
 
     streaming: bool = key(False, "Read the corpus while training instead of preparing it on disk first.")
-    num_proc: int | None = key(None, "Processes for cleaning and tokenising; one by default.")
-
-    drop_empty: bool = key(True, "Leave out training pairs with an empty side.")
-    drop_identical: bool = key(False, "Leave out training pairs with identical sides.")
-    drop_duplicates: bool = key(False, "Leave out repeated training pairs.")
-    max_words: int | None = key(None, "Leave out training pairs with more words (by white space) on a side.")
-    max_ratio: float | None = key(
-        None, "Leave out training pairs if one side has more than this many times the words of the other."
-    )
 
     def files(self, split: str) -> list[str]:
         """Returns the files of a split."""
@@ -93,10 +105,7 @@ class CorpusArguments:
             )
         if self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
-        for name in ("max_words", "max_ratio", "num_proc"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1, or left out.")
+        super().__post_init__()
 
 
 @dataclass

@@ -141,6 +141,6 @@ def write_description(
             "parameters": model.num_parameters(),
             # A stream does not know its length.
             "pairs": {split: len(pairs) for split, pairs in datasets.items() if hasattr(pairs, "__len__")},
-            "cleaning": report and {"loaded": report.loaded, **report.dropped, "kept": report.kept},
+            "cleaning": report and report.as_dict(),
         },
     )

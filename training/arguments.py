@@ -76,6 +76,11 @@ class CorpusArguments(CleaningArguments):
         "Files to train on: a prefix such as data/train for data/train.en + data/train.de, the two files themselves, "
         "or .tsv, .csv, .jsonl and .parquet tables. Files may be gzipped (.gz), and * and ? match several.",
     )
+    train_weights: list[float] = key(
+        [],
+        "How often each entry of train_files counts, for example 3 1: whole copies, and a random share of one more "
+        "for a fraction. By default each counts once.",
+    )
     validation_files: list[str] = key([], "Files to validate on, in the same formats.")
     test_files: list[str] = key([], "Files to test on, in the same formats.")
     columns: list[str] = key([], "Column names for .tsv and .csv files that have no header line, for example: en de.")
@@ -105,7 +110,21 @@ class CorpusArguments(CleaningArguments):
             )
         if self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
+        self._require_weights()
         super().__post_init__()
+
+    def _require_weights(self) -> None:
+        if not self.train_weights:
+            return
+        if len(self.train_weights) != len(self.train_files):
+            raise ValueError(
+                f"train_weights has {len(self.train_weights)} numbers, but train_files has {len(self.train_files)} "
+                "entries: give one number for each entry."
+            )
+        if min(self.train_weights) <= 0:
+            raise ValueError(f"train_weights={self.train_weights} must be above 0: leave out files that do not count.")
+        if self.streaming:
+            raise ValueError("train_weights needs the corpus on disk: set streaming to false, or leave it out.")
 
 
 @dataclass
@@ -262,7 +281,8 @@ def _as_typed(name: str, value: Any, action: Action) -> Any:
     """Converts a recipe's value to what the command line would give, so that the same checks apply."""
     if value is None and action.default is not None:
         raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
-    if isinstance(value, list | dict) and (action.type in (int, float, string_to_bool) or action.choices):
+    takes_one = action.nargs != "+" and (action.type in (int, float, string_to_bool) or action.choices)
+    if isinstance(value, list | dict) and takes_one:
         raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
     if isinstance(value, str) and action.nargs == "+":
         return [value]

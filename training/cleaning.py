@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from datasets import Dataset, IterableDataset
@@ -16,14 +17,22 @@ DUPLICATE = "duplicate"
 
 @dataclass
 class CleaningReport:
-    """How many pairs each step dropped. For a stream, the numbers are those of the current or last pass."""
+    """How many pairs each step dropped. For a stream, the numbers are those of the current or last pass.
+
+    Args:
+        loaded: Pairs before the first step.
+        dropped: Pairs that each step dropped.
+        mixed: Pairs of each file after cleaning and with its weight, if files have weights.
+    """
 
     loaded: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    mixed: dict[str, int] = field(default_factory=dict)
 
-    def as_dict(self) -> dict[str, int]:
+    def as_dict(self) -> dict[str, Any]:
         """Returns all numbers by name."""
-        return {"loaded": self.loaded, **self.dropped, KEEP: self.kept}
+        numbers = {"loaded": self.loaded, **self.dropped, KEEP: self.kept}
+        return {**numbers, "mixed": self.mixed} if self.mixed else numbers
 
     @property
     def kept(self) -> int:
@@ -35,6 +44,7 @@ class CleaningReport:
             ("pairs loaded", self.loaded),
             *((f"- {step}", number) for step, number in self.dropped.items()),
             (KEEP, self.kept),
+            *self.mixed.items(),
         ]
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {number:>12,}" for name, number in rows)

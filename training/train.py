@@ -79,7 +79,7 @@ def train(
         # The first process of a new run learns the vocabulary, even if a refused run left one; the others load it.
         learn = not args.resume_from_checkpoint and args.process_index == 0
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
     model = make_model(model_arguments, *tokenizers)
     if args.should_save:
@@ -112,6 +112,7 @@ def prepare_data(
     folder: Path,
     *,
     learn: bool,
+    seed: int,
 ) -> tuple[Corpus, Datasets, Tokenizers]:
     """Loads the corpus and the tokenizers, and tokenises every split.
 
@@ -121,8 +122,9 @@ def prepare_data(
         vocabulary_arguments: How to learn a vocabulary, if none is given.
         folder: The folder of the run, which keeps a learned tokenizer.
         learn: Whether this process learns the vocabulary; if not, it loads the one in the folder.
+        seed: Seed of what a fraction in `train_weights` draws.
     """
-    corpus = load_corpus(corpus_arguments)
+    corpus = load_corpus(corpus_arguments, seed=seed)
     given = model_arguments.tokenizer or model_arguments.model_name_or_path
     if not given and learn:
         with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:

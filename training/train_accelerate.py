@@ -62,7 +62,12 @@ def train(
     set_seed(args.seed)
     with accelerator.main_process_first():
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=accelerator.is_main_process
+            model_arguments,
+            corpus_arguments,
+            vocabulary_arguments,
+            folder,
+            learn=accelerator.is_main_process,
+            seed=args.seed,
         )
     model = make_model(model_arguments, *tokenizers)
     if accelerator.is_main_process:

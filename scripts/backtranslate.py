@@ -137,9 +137,7 @@ def backtranslate(
     }
     parts = TranslatedParts(f"{options.output_dir}.parts", settings, size=options.part_size)
     parts.translate(
-        Translator.from_pretrained(
-            options.model if len(options.model) > 1 else options.model[0], window=options.part_size, **vars(loading)
-        ),
+        Translator.from_pretrained(options.model, window=options.part_size, **vars(loading)),
         lines_in_files(options.input),
         seed=options.seed,
         total=texts,

@@ -22,15 +22,12 @@ greedy and fastest. --tag "<BT>" marks the sources of these pairs, so that the m
 A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
 """
 
-import sys
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import require_room, whole_folder, write_json
 from vanilla_transformer.training.arguments import (
     CleaningArguments,
     DecodingArguments,
@@ -43,12 +40,10 @@ from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.corpus_files import lines_in_files, pairs_in_files
 from vanilla_transformer.training.mixing import copies
 from vanilla_transformer.training.synthetic_corpus import (
-    REPORT,
-    TRAIN,
     PairCounts,
+    SynthesisArguments,
     TranslatedParts,
-    digest_of_models,
-    number_and_digest,
+    make_corpus,
     readable_report,
     tagged,
     write_pairs,
@@ -59,13 +54,10 @@ Pairs = Iterator[dict[str, str]]
 
 
 @dataclass
-class BacktranslateArguments:
+class BacktranslateArguments(SynthesisArguments):
     """What to translate, and what to make of it."""
 
-    model: list[str] = key([], "Folder of the model that translates, or its name on the Hub; several are an ensemble.")
     input: list[str] = key([], "Text files in one language, one sentence a line; each may be gzipped.")
-    output_dir: str = key("backtranslated", "Folder for the pairs and the report.")
-    overwrite: bool = key(False, "Replace an older result in the output folder.")
     source_lang: str = key("en", "Source language of the pairs: the suffix of their source file.")
     target_lang: str = key("de", "Target language of the pairs: the suffix of their target file.")
     direction: Literal["back", "forward"] = key(
@@ -84,11 +76,11 @@ class BacktranslateArguments:
     ratio: float = key(
         1.0, "Real pairs for each new pair: real pairs are repeated, or a share of them drawn. Only with --real_files."
     )
-    part_size: int = key(2048, "Texts translated at a time. A run that is killed loses at most one part.")
 
     def __post_init__(self) -> None:
-        if not self.model or not self.input:
-            raise ValueError("Give --model, the model that translates, and --input, the text.")
+        super().__post_init__()
+        if not self.input:
+            raise ValueError("No text is given: set --input to one or more files.")
         if self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
         if not self.sample and (self.top_k, self.temperature) != (0, 1.0):
@@ -102,18 +94,12 @@ class BacktranslateArguments:
     def languages(self) -> tuple[str, str]:
         return self.source_lang, self.target_lang
 
-    @property
-    def files(self) -> tuple[str, ...]:
-        """The names of the files in the output folder."""
-        return (REPORT, *(f"{TRAIN}.{language}" for language in self.languages))
-
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         types = [BacktranslateArguments, DecodingArguments, LoadingArguments, CleaningArguments]
         options, decoding, loading, cleaning = parse_arguments(types, __doc__, argv)
-        results, report = backtranslate(options, decoding, loading, cleaning)
-        print(f"{readable_report(results, report)}\npairs in {Path(options.output_dir) / TRAIN}.*")
+        print(readable_report(backtranslate(options, decoding, loading, cleaning), options.output_dir))
 
 
 def backtranslate(
@@ -121,35 +107,19 @@ def backtranslate(
     decoding: DecodingArguments,
     loading: LoadingArguments,
     cleaning: CleaningArguments,
-) -> tuple[dict[str, Any], CleaningReport]:
-    """Translates, cleans, mixes and writes; returns the content of report.json, and what cleaning dropped."""
-    require_room(options.output_dir, made_of=options.files, overwrite=options.overwrite)
-    texts, digest = number_and_digest(lines_in_files(options.input))
-    if not texts:
+) -> dict[str, Any]:
+    """Translates, cleans, mixes and writes; returns the content of report.json."""
+    if next(lines_in_files(options.input), None) is None:
         raise ValueError(f"{', '.join(options.input)} has no line: check the path.")
-    settings = {
-        "model": options.model,
-        "content of the model": digest_of_models(options.model),
-        "content of the input": digest,
-        **generation_options(options, decoding),
-        "seed": options.seed,
-        **asdict(loading),
-    }
-    parts = TranslatedParts(f"{options.output_dir}.parts", settings, size=options.part_size)
-    parts.translate(
-        Translator.from_pretrained(options.model, window=options.part_size, **vars(loading)),
-        lines_in_files(options.input),
+    return make_corpus(
+        options,
+        options.languages,
+        lambda: lines_in_files(options.input),
+        generation_options(options, decoding),
+        loading,
+        lambda folder, parts: write_result(folder, parts, options, cleaning),
         seed=options.seed,
-        total=texts,
-        progress=sys.stderr.isatty(),
-        **generation_options(options, decoding),
     )
-    with whole_folder(options.output_dir, made_of=options.files, overwrite=options.overwrite) as folder:
-        results, report = write_result(folder, parts, options, cleaning)
-        results = {"texts": texts, **results, "settings": settings}
-        write_json(folder / REPORT, results)
-    parts.remove()
-    return results, report
 
 
 def generation_options(options: BacktranslateArguments, decoding: DecodingArguments) -> dict[str, Any]:
@@ -168,13 +138,13 @@ def generation_options(options: BacktranslateArguments, decoding: DecodingArgume
 
 def write_result(
     folder: Path, parts: TranslatedParts, options: BacktranslateArguments, cleaning: CleaningArguments
-) -> tuple[dict[str, Any], CleaningReport]:
+) -> dict[str, Any]:
     """Writes the cleaned pairs, real ones first, and returns what is to report about them."""
     new_report, real_report, counts = CleaningReport(), CleaningReport(), PairCounts()
     synthetic = counts.count(kept_pairs(new_pairs(parts, options), cleaning, new_report))
     if not options.real_files:
         write_pairs(folder, options.languages, tagged(synthetic, options.tag))
-        return {"cleaning": new_report.as_dict(), "mean_words": counts.mean_words()}, new_report
+        return {"cleaning": new_report.as_dict(), "mean_words": counts.mean_words()}
     synthetic_pairs = list(synthetic)
     real = list(kept_pairs(real_pairs(options), cleaning, real_report))
     if not real:
@@ -182,13 +152,12 @@ def write_result(
     chosen = copies(len(real), options.ratio * len(synthetic_pairs) / len(real), options.seed)
     mixed = chain((real[index] for index in chosen), tagged(synthetic_pairs, options.tag))
     write_pairs(folder, options.languages, mixed)
-    results = {
+    return {
         "cleaning": new_report.as_dict(),
         "cleaning_of_real_pairs": real_report.as_dict(),
         "real_pairs_written": len(chosen),
         "mean_words": counts.mean_words(),
     }
-    return results, new_report
 
 
 def new_pairs(parts: TranslatedParts, options: BacktranslateArguments) -> Pairs:

@@ -15,18 +15,16 @@ sentence BLEU against the original target. The corpus may also be a dataset, wit
 A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
 """
 
-import sys
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass
-from itertools import batched
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import sacrebleu
 from datasets import Dataset, IterableDataset
+from sacrebleu.metrics import BLEU
 
-from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import one_line, require_room, whole_folder, write_json
+from vanilla_transformer.atomic_writes import one_line
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     DecodingArguments,
@@ -39,12 +37,90 @@ from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.corpus import load_corpus
 from vanilla_transformer.training.evaluation import score_texts
 from vanilla_transformer.training.synthetic_corpus import (
-    REPORT,
-    TRAIN,
     PairCounts,
+    SynthesisArguments,
     TranslatedParts,
-    digest_of_models,
-    number_and_digest,
+    make_corpus,
     readable_report,
     write_pairs,
 )
+
+
+@dataclass
+class DistillArguments(SynthesisArguments):
+    """The teacher, and which of its translations are written."""
+
+    n_best: int = key(1, "Translations of each source, best first; at most num_beams.")
+    closest: bool = key(
+        False, "Write only the one of the n_best that is closest to the original target, by sentence BLEU."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.closest and self.n_best < 2:
+            raise ValueError("--closest chooses among several translations: set --n_best to 2 or more.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        types = [DistillArguments, DecodingArguments, LoadingArguments, CorpusArguments]
+        options, decoding, loading, corpus = parse_arguments(types, __doc__, argv)
+        print(readable_report(distill(options, decoding, loading, corpus), options.output_dir))
+
+
+def distill(
+    options: DistillArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
+) -> dict[str, Any]:
+    """Translates the sources of the training pairs and writes the new pairs; returns the content of report.json."""
+    loaded = load_corpus(corpus, splits=("train",))
+    return make_corpus(
+        options,
+        (corpus.source_lang, corpus.target_lang),
+        lambda: (one_line(pair["source"]) for pair in loaded["train"]),
+        {"n_best": options.n_best, **vars(decoding)},
+        loading,
+        lambda folder, parts: write_result(folder, parts, loaded["train"], options, corpus),
+    )
+
+
+def write_result(
+    folder: Path,
+    parts: TranslatedParts,
+    originals: Dataset | IterableDataset,
+    options: DistillArguments,
+    corpus: CorpusArguments,
+) -> dict[str, Any]:
+    """Writes the cleaned pairs, and returns what is to report about them."""
+    cleaning, counts = CleaningReport(), PairCounts()
+    pairs = counts.count(kept_pairs(distilled_pairs(parts, originals, options), corpus, cleaning))
+    write_pairs(folder, (corpus.source_lang, corpus.target_lang), pairs)
+    best = [n_best[0] for n_best in _n_best_lists(parts, options.n_best)]
+    bleu = score_texts(best, [pair["target"] for pair in originals], names=("sacrebleu",))["sacrebleu"]
+    return {
+        "cleaning": cleaning.as_dict(),
+        "mean_words": counts.mean_words(),
+        "bleu_with_originals": {"score": bleu["score"], "signature": bleu["signature"]},
+    }
+
+
+def distilled_pairs(
+    parts: TranslatedParts, originals: Dataset | IterableDataset, options: DistillArguments
+) -> Iterator[dict[str, str]]:
+    """Yields each source with its translations, or with the one that is closest to the original target."""
+    bleu = BLEU(effective_order=True)
+    for pair, n_best in zip(originals, _n_best_lists(parts, options.n_best), strict=True):
+        if options.closest:
+            target = pair["target"]
+            n_best = [max(n_best, key=lambda text, target=target: bleu.sentence_score(text, [target]).score)]
+        for translation in n_best:
+            yield {"source": pair["source"], "target": translation}
+
+
+def _n_best_lists(parts: TranslatedParts, number: int) -> Iterator[list[str]]:
+    lines = parts.lines()
+    while n_best := list(islice(lines, number)):
+        yield n_best
+
+
+if __name__ == "__main__":
+    main()

@@ -34,6 +34,12 @@ class CleaningReport:
         numbers = {"loaded": self.loaded, **self.dropped, KEEP: self.kept}
         return {**numbers, "mixed": self.mixed} if self.mixed else numbers
 
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> "CleaningReport":
+        """Returns the report with the numbers of `as_dict`."""
+        steps = {name: number for name, number in numbers.items() if name not in ("loaded", KEEP, "mixed")}
+        return cls(numbers["loaded"], steps, numbers.get("mixed", {}))
+
     @property
     def kept(self) -> int:
         """Pairs that no step dropped."""

@@ -8,9 +8,10 @@ as that of a run that was never killed.
 import hashlib
 import json
 import shutil
+import sys
 import zlib
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,74 @@ from typing import Any
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import one_line, write_json, write_lines
+from vanilla_transformer.atomic_writes import one_line, require_room, whole_folder, write_json, write_lines
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
+from vanilla_transformer.training.arguments import LoadingArguments, key
 from vanilla_transformer.training.cleaning import CleaningReport
 from vanilla_transformer.training.corpus_files import lines_in_files
 
 
 TRAIN, REPORT = "train", "report.json"  # train.<language> is one side of the pairs
 SETTINGS = "settings.json"
+
+
+@dataclass
+class SynthesisArguments:
+    """The model that translates, and where the pairs go."""
+
+    model: list[str] = key([], "Folder of the model that translates, or its name on the Hub; several are an ensemble.")
+    output_dir: str = key("synthetic", "Folder for the pairs and the report.")
+    overwrite: bool = key(False, "Replace an older result in the output folder.")
+    part_size: int = key(2048, "Texts translated at a time. A run that is killed loses at most one part.")
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("No model is given: set --model to the folder of the model that translates.")
+
+
+def make_corpus(
+    arguments: SynthesisArguments,
+    languages: tuple[str, str],
+    texts: Callable[[], Iterable[str]],
+    generation: dict[str, Any],
+    loading: LoadingArguments,
+    write: "Callable[[Path, TranslatedParts], dict[str, Any]]",
+    *,
+    seed: int = 0,
+) -> dict[str, Any]:
+    """Translates texts in parts, and writes the output folder with its report when all parts are there.
+
+    Args:
+        arguments: The model and the folder.
+        languages: The suffixes of the two files with the pairs.
+        texts: Returns the texts to translate; called more than once.
+        generation: Options of `Translator.translate`.
+        loading: Options of `Translator.from_pretrained`.
+        write: Writes the pairs into a folder, and returns what is to report about them.
+        seed: Seed of samples.
+
+    Returns:
+        The content of report.json.
+    """
+    files = (REPORT, *(f"{TRAIN}.{language}" for language in languages))
+    require_room(arguments.output_dir, made_of=files, overwrite=arguments.overwrite)  # before hours of translation
+    number, digest = number_and_digest(texts())
+    settings = {
+        "model": arguments.model,
+        "content of the model": digest_of_models(arguments.model),
+        "content of the input": digest,
+        **generation,
+        "seed": seed,
+        **asdict(loading),
+    }
+    parts = TranslatedParts(f"{arguments.output_dir}.parts", settings, size=arguments.part_size)
+    translator = Translator.from_pretrained(arguments.model, window=arguments.part_size, **vars(loading))
+    parts.translate(translator, texts(), seed=seed, total=number, progress=sys.stderr.isatty(), **generation)
+    with whole_folder(arguments.output_dir, made_of=files, overwrite=arguments.overwrite) as folder:
+        report = {"texts": number, **write(folder, parts), "settings": settings}
+        write_json(folder / REPORT, report)
+    parts.remove()
+    return report
 
 
 class TranslatedParts:
@@ -129,15 +190,22 @@ def tagged(pairs: Iterable[dict[str, str]], tag: str | None) -> Iterator[dict[st
         yield {**pair, "source": f"{tag} {pair['source']}"} if tag else pair
 
 
-def readable_report(results: dict[str, Any], cleaning: CleaningReport) -> str:
-    """Returns the main numbers as text."""
-    lines = [str(cleaning)]
-    if "bleu_with_originals" in results:
-        figure = results["bleu_with_originals"]
+def readable_report(report: dict[str, Any], output_dir: str) -> str:
+    """Returns the main numbers as text.
+
+    Args:
+        report: The content of report.json.
+        output_dir: The folder it is in.
+    """
+    lines = [str(CleaningReport.from_dict(report["cleaning"]))]
+    if "bleu_with_originals" in report:
+        figure = report["bleu_with_originals"]
         lines.append(f"BLEU against the original targets: {figure['score']:.2f} ({figure['signature']})")
-    words = results["mean_words"]
+    if "real_pairs_written" in report:
+        lines.append(f"real pairs before them: {report['real_pairs_written']:,}")
+    words = report["mean_words"]
     lines.append(f"mean words: source {words['source']:.1f}, target {words['target']:.1f}")
-    return "\n".join(lines)
+    return "\n".join([*lines, f"pairs in {Path(output_dir) / TRAIN}.*, report in {Path(output_dir) / REPORT}"])
 
 
 # --- what translations depend on ---

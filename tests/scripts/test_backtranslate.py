@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from vanilla_transformer import Translator
+from vanilla_transformer.atomic_writes import one_line
 from vanilla_transformer.scripts import backtranslate
 
 
@@ -28,7 +29,7 @@ def command(model_folder, tmp_path):
 
 
 def lines_of(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8").splitlines()
+    return path.read_bytes().decode().removesuffix("\n").split("\n")
 
 
 def test_back_translation_writes_cleaned_tagged_pairs(command, tmp_path, capsys):
@@ -38,7 +39,7 @@ def test_back_translation_writes_cleaned_tagged_pairs(command, tmp_path, capsys)
     assert lines_of(tmp_path / "back" / "train.de") == kept
     translations = Translator.from_pretrained(tmp_path / "model", device="cpu")(kept, num_beams=2, max_extra_tokens=3)
     sources = lines_of(tmp_path / "back" / "train.en")
-    assert sources == [f"<BT> {' '.join(text.splitlines())}" for text in translations]
+    assert sources == [f"<BT> {one_line(text)}" for text in translations]
     report = json.loads((tmp_path / "back" / "report.json").read_text())
     assert report["cleaning"] == {"loaded": 18, "empty side": 3, "duplicate": 11, "kept": 4}
     assert report["texts"] == 18

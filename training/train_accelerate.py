@@ -184,7 +184,7 @@ def require_supported(corpus_arguments: CorpusArguments, args: TranslationTraini
         raise ValueError("This loop supports only inverse_sqrt, max_steps and corpora on disk: use train.py.")
     for name in (
         *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
-        *("max_grad_norm", "weight_decay", "early_stopping"),
+        *("max_grad_norm", "weight_decay", "early_stopping", "average_if_better"),
     ):
         if getattr(args, name):
             raise ValueError(

@@ -15,7 +15,7 @@ sentence BLEU against the original target. The corpus may also be a dataset, wit
 A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -107,13 +107,17 @@ def distilled_pairs(
     parts: TranslatedParts, originals: Dataset | IterableDataset, options: DistillArguments
 ) -> Iterator[dict[str, str]]:
     """Yields each source with its translations, or with the one that is closest to the original target."""
-    bleu = BLEU(effective_order=True)
     for pair, n_best in zip(originals, _n_best_lists(parts, options.n_best), strict=True):
         if options.closest:
-            target = pair["target"]
-            n_best = [max(n_best, key=lambda text, target=target: bleu.sentence_score(text, [target]).score)]
+            n_best = [closest(n_best, pair["target"])]
         for translation in n_best:
             yield {"source": pair["source"], "target": translation}
+
+
+def closest(translations: Sequence[str], original: str) -> str:
+    """Returns the translation with the highest sentence BLEU against the original."""
+    bleu = BLEU(effective_order=True)
+    return max(translations, key=lambda translation: bleu.sentence_score(translation, [original]).score)
 
 
 def _n_best_lists(parts: TranslatedParts, number: int) -> Iterator[list[str]]:

@@ -13,7 +13,7 @@ class RetokenizingCollator:
     The splits of a batch depend on the seed, the epoch and the batch's text, and not on earlier batches. So they are
     the same after a resume, and in whichever worker or process the batch is collated.
 
-    Token batches are planned with the lengths without dropout. With dropout, texts have more tokens (about 20% more
+    Token batches are planned with the lengths without dropout. With dropout, texts have more tokens (about 25% more
     for 0.1): leave room in `max_tokens`.
 
     Args:

@@ -82,6 +82,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     lr_scheduler: Any
     control: TrainerControl
     sampler: TokenBatchSampler | WindowedTokenBatches
+    noisy_collator: RetokenizingCollator | NoisyPrefixCollator
 
     def __init__(
         self,

@@ -94,6 +94,7 @@ class CTranslate2Backend:
             intra_threads=torch.get_num_threads(),
         )
         self.engine = self._start_engine()
+        self._temporary_folder: tempfile.TemporaryDirectory | None = None  # if the model is in no other place
         vocabularies = {
             path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
         }

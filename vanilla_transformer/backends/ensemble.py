@@ -132,7 +132,9 @@ class EnsembleEncoder(nn.Module):
         self.encoders = nn.ModuleList(member.get_encoder() for member in members)
         self.widths: list[int] = []
 
-    def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None = None, **kwargs: Any):
+    def forward(
+        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor | None = None, **kwargs: Any
+    ) -> BaseModelOutput:
         states = [encoder(input_ids=input_ids, attention_mask=attention_mask)[0] for encoder in self.encoders]
         self.widths = [part.shape[-1] for part in states]
         return BaseModelOutput(last_hidden_state=torch.cat(states, dim=-1))

@@ -42,7 +42,7 @@ class CleaningArguments:
         None, "Leave out training pairs if one side has more than this many times the words of the other."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("max_words", "max_ratio", "num_proc"):
             value = getattr(self, name)
             if value is not None and value < 1:

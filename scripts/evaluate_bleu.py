@@ -20,6 +20,10 @@ Tokenised, lower-cased text, as Multi30k results are published:
 
     vanilla-evaluate-bleu --hypotheses out.tok.de --test_files data/test.tok --tokenized --lowercase --output_dir tok
 
+Several models are an ensemble, which decodes with the mean of their probabilities:
+
+    vanilla-evaluate-bleu --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
+
 The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
 """
 
@@ -65,10 +69,12 @@ PICTURE = "bleu_by_length.png"
 class EvaluationArguments:
     """What to score, and how."""
 
-    model: str | None = key(None, "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: list[str] = key(
+        [], "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ... Several are an ensemble."
+    )
     hypotheses: str | None = key(None, "File with translations to score, one a line, instead of --model.")
-    baseline_model: str | None = key(
-        None, "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
+    baseline_model: list[str] = key(
+        [], "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
     )
     baseline_hypotheses: str | None = key(None, "File with translations to compare with, instead of --baseline_model.")
     bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")
@@ -145,7 +151,7 @@ class Translations(NamedTuple):
 
 
 def translations(
-    model: str | None,
+    model: list[str],
     file: str | None,
     sources: list[str],
     decoding: DecodingArguments,
@@ -156,7 +162,6 @@ def translations(
         texts = list(lines_in_files([file]))
         require_same_number(texts, sources, f"lines in {file}")
         return Translations(texts, None)
-    assert model is not None  # the options give one of the two
     translator = Translator.from_pretrained(model, **vars(loading))
     settings = with_defaults(translator.model.generation_config, **vars(decoding))
     return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
@@ -212,12 +217,17 @@ def description(
     corpus_fields = ("dataset", "dataset_config", "test_split") if corpus.dataset else ("test_files",)
     names = ("model", "hypotheses", "baseline_model", "baseline_hypotheses")
     return {
-        **{name: getattr(options, name) for name in names if getattr(options, name)},
+        **{name: _one_or_all(getattr(options, name)) for name in names if getattr(options, name)},
         "loading": vars(loading) if uses_model else None,
         "corpus": {name: getattr(corpus, name) for name in (*corpus_fields, "source_lang", "target_lang")},
         "sentences": sentences,
         "versions": versions("sacremoses", "unbabel-comet"),
     }
+
+
+def _one_or_all(value: str | list[str]) -> str | list[str]:
+    """Returns one model by its name, and an ensemble as a list."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 # --- printed tables ---

@@ -4,6 +4,7 @@
     vanilla-translate --model runs/demo/model --input news.en --output news.de
     vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
+    vanilla-translate --model runs/seed1/model runs/seed2/model --input news.en --output news.de   # an ensemble
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
@@ -34,7 +35,10 @@ from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_fi
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
-    model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: list[str] = key(
+        ["runs/demo/model"],
+        "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ... Several are an ensemble.",
+    )
     input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
     output: str | None = key(None, "File for the translations; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")

@@ -38,6 +38,7 @@ PACKAGE = [
     "converters/ctranslate2",
     "backends/protocol",
     "backends/torch",
+    "backends/ensemble",
     "backends/ctranslate2",
     "backends/__init__",
     "translation",

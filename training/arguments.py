@@ -29,7 +29,28 @@ def key(default: Any, help: str) -> Any:
 
 
 @dataclass
-class CorpusArguments:
+class CleaningArguments:
+    """Which pairs are left out."""
+
+    num_proc: int | None = key(None, "Processes for cleaning and tokenising; one by default.")
+
+    drop_empty: bool = key(True, "Leave out training pairs with an empty side.")
+    drop_identical: bool = key(False, "Leave out training pairs with identical sides.")
+    drop_duplicates: bool = key(False, "Leave out repeated training pairs.")
+    max_words: int | None = key(None, "Leave out training pairs with more words (by white space) on a side.")
+    max_ratio: float | None = key(
+        None, "Leave out training pairs if one side has more than this many times the words of the other."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("max_words", "max_ratio", "num_proc"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1, or left out.")
+
+
+@dataclass
+class CorpusArguments(CleaningArguments):
     """Where the parallel text is, and which training pairs are left out.
 
     Give either `dataset` or `*_files`. To translate in the other direction, swap `source_lang` and `target_lang`.
@@ -55,20 +76,16 @@ class CorpusArguments:
         "Files to train on: a prefix such as data/train for data/train.en + data/train.de, the two files themselves, "
         "or .tsv, .csv, .jsonl and .parquet tables. Files may be gzipped (.gz), and * and ? match several.",
     )
+    train_weights: list[float] = key(
+        [],
+        "How often each entry of train_files counts, for example 3 1: whole copies, and a random share of one more "
+        "for a fraction. By default each counts once.",
+    )
     validation_files: list[str] = key([], "Files to validate on, in the same formats.")
     test_files: list[str] = key([], "Files to test on, in the same formats.")
     columns: list[str] = key([], "Column names for .tsv and .csv files that have no header line, for example: en de.")
 
     streaming: bool = key(False, "Read the corpus while training instead of preparing it on disk first.")
-    num_proc: int | None = key(None, "Processes for cleaning and tokenising; one by default.")
-
-    drop_empty: bool = key(True, "Leave out training pairs with an empty side.")
-    drop_identical: bool = key(False, "Leave out training pairs with identical sides.")
-    drop_duplicates: bool = key(False, "Leave out repeated training pairs.")
-    max_words: int | None = key(None, "Leave out training pairs with more words (by white space) on a side.")
-    max_ratio: float | None = key(
-        None, "Leave out training pairs if one side has more than this many times the words of the other."
-    )
 
     def files(self, split: str) -> list[str]:
         """Returns the files of a split."""
@@ -93,10 +110,21 @@ class CorpusArguments:
             )
         if self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
-        for name in ("max_words", "max_ratio", "num_proc"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1, or left out.")
+        self._require_weights()
+        super().__post_init__()
+
+    def _require_weights(self) -> None:
+        if not self.train_weights:
+            return
+        if len(self.train_weights) != len(self.train_files):
+            raise ValueError(
+                f"train_weights has {len(self.train_weights)} numbers, but train_files has {len(self.train_files)} "
+                "entries: give one number for each entry."
+            )
+        if min(self.train_weights) <= 0:
+            raise ValueError(f"train_weights={self.train_weights} must be above 0: leave out files that do not count.")
+        if self.streaming:
+            raise ValueError("train_weights needs the corpus on disk: set streaming to false, or leave it out.")
 
 
 @dataclass
@@ -253,7 +281,8 @@ def _as_typed(name: str, value: Any, action: Action) -> Any:
     """Converts a recipe's value to what the command line would give, so that the same checks apply."""
     if value is None and action.default is not None:
         raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
-    if isinstance(value, list | dict) and (action.type in (int, float, string_to_bool) or action.choices):
+    takes_one = action.nargs != "+" and (action.type in (int, float, string_to_bool) or action.choices)
+    if isinstance(value, list | dict) and takes_one:
         raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
     if isinstance(value, str) and action.nargs == "+":
         return [value]

@@ -20,7 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
+import numpy as np
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    List,
+    Value,
+    concatenate_datasets,
+    get_dataset_config_names,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
@@ -28,10 +38,12 @@ from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
 from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
 from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.mixing import copies
 
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
 TEXT = Features({"source": Value("string"), "target": Value("string")})
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
@@ -58,14 +70,15 @@ class Corpus:
         return split in self.splits
 
 
-def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) -> Corpus:
-    """Loads splits of a corpus and cleans the training split.
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, *, seed: int = 0) -> Corpus:
+    """Loads splits of a corpus, cleans the training split and repeats its files by their weights.
 
     The other splits stay as they are, because scores on a cleaned test set cannot be compared.
 
     Args:
         arguments: Where the text is, and its languages.
         splits: The splits to load. The first must exist; others that the corpus does not have are left out.
+        seed: Seed of the pairs that a fraction in `train_weights` draws.
     """
     loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
@@ -84,6 +97,8 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
     loaded["train"], report = clean(loaded["train"], arguments)
     if isinstance(loaded["train"], Dataset) and not report.kept:
         raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
+    if arguments.train_weights:
+        loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
     return Corpus(loaded, report)
 
 
@@ -159,9 +174,29 @@ def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDa
 
 
 def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    if split != "train" or not arguments.train_weights:
+        return _load_together(arguments, split, arguments.files(split))
+    parts = [_load_together(arguments, split, [file]) for file in arguments.train_files]
+    return concatenate_datasets(
+        [part.add_column(FILE, np.full(len(part), number)) for number, part in enumerate(parts)]
+    )
+
+
+def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport, seed: int) -> Dataset:
+    """Repeats the pairs of each file by its weight, and reports how many there are then."""
+    file_of_pair = dataset.with_format("numpy")[FILE][:]
+    chosen = []
+    for number, (file, weight) in enumerate(zip(arguments.train_files, arguments.train_weights, strict=True)):
+        pairs = np.flatnonzero(file_of_pair == number)
+        chosen.append(pairs[copies(len(pairs), weight, seed + number)])
+        report.mixed[f"{file} x {weight:g}"] = len(chosen[-1])
+    return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
+
+
+def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> Dataset | IterableDataset:
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
-        "files": tuple(arguments.files(split)),
+        "files": tuple(files),
         "languages": (arguments.source_lang, arguments.target_lang),
         "columns": tuple(arguments.columns),
     }

@@ -79,8 +79,10 @@ def train(
         # The first process of a new run learns the vocabulary, even if a refused run left one; the others load it.
         learn = not args.resume_from_checkpoint and args.process_index == 0
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
+    if args.average_if_better and "validation" not in datasets:
+        raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")
     model = make_model(model_arguments, *tokenizers)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
@@ -112,6 +114,7 @@ def prepare_data(
     folder: Path,
     *,
     learn: bool,
+    seed: int,
 ) -> tuple[Corpus, Datasets, Tokenizers]:
     """Loads the corpus and the tokenizers, and tokenises every split.
 
@@ -121,8 +124,9 @@ def prepare_data(
         vocabulary_arguments: How to learn a vocabulary, if none is given.
         folder: The folder of the run, which keeps a learned tokenizer.
         learn: Whether this process learns the vocabulary; if not, it loads the one in the folder.
+        seed: Seed of what a fraction in `train_weights` draws.
     """
-    corpus = load_corpus(corpus_arguments)
+    corpus = load_corpus(corpus_arguments, seed=seed)
     given = model_arguments.tokenizer or model_arguments.model_name_or_path
     if not given and learn:
         with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:
@@ -144,9 +148,8 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
     """
     args, folder = trainer.args, Path(trainer.args.output_dir)
     model = trainer.whole_model()
-    averaged = _load_final_weights(trainer, model)
     results: dict[str, Any] = {
-        "averaged": averaged,
+        **_load_final_weights(trainer, model, datasets.get("validation")),
         "ema_decay": args.ema_decay,
         "decoding": with_defaults(model.generation_config),
     }
@@ -164,16 +167,33 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
     return results
 
 
-def _load_final_weights(trainer: TranslationTrainer, model: PreTrainedModel) -> list[str]:
-    """Loads the average of the last checkpoints, or the moving average, and returns the names of the checkpoints."""
+def _load_final_weights(
+    trainer: TranslationTrainer, model: PreTrainedModel, validation: Dataset | None
+) -> dict[str, Any]:
+    """Loads the average of the last checkpoints, or the moving average.
+
+    Returns:
+        For results.json: the names of the averaged checkpoints, and the BLEU that the choice was made by, if any.
+    """
     args = trainer.args
     done = [path for path in checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
-    last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
-    if last:
-        _load_state(model, average(load_states(last)))
-    elif trainer.ema is not None:
+    averaged = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    if trainer.ema is not None:
         _load_state(model, trainer.ema.state)
-    return [path.name for path in last]
+    if not averaged:
+        return {"averaged": []}
+    if not args.average_if_better:
+        _load_state(model, average(load_states(averaged)))
+        return {"averaged": [path.name for path in averaged]}
+    assert validation is not None  # `train` requires it
+    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    bleu = {"last": trainer.bleu(model, validation)}
+    _load_state(model, average(load_states(averaged)))
+    bleu["mean"] = trainer.bleu(model, validation)
+    if bleu["mean"] < bleu["last"]:
+        _load_state(model, last)
+        averaged = []
+    return {"averaged": [path.name for path in averaged], "validation_bleu_of": bleu}
 
 
 def _load_state(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:

@@ -69,6 +69,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     eval_beams: int | None = key(None, "Beam size for BLEU during training; by default the model's (num_beams).")
     early_stopping: int | None = key(None, "Stop after this many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of this many last checkpoints; 0: the last one.")
+    average_if_better: bool = key(
+        False,
+        "Average checkpoints only if that gives a higher BLEU on the validation set than the last weights. In a short "
+        "run with a falling rate, the mean can be worse.",
+    )
     ema_decay: float = key(
         0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
     )
@@ -83,6 +88,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         self._require_numbers()
         if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
             raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
+        if self.average_if_better and (self.ema_decay or not self.average_checkpoints):
+            raise ValueError(
+                "average_if_better compares the mean of the last checkpoints with the last weights: set "
+                "average_checkpoints to 2 or more and ema_decay to 0."
+            )
         # Token batches have different widths, so one process cannot join them to dispatch them to the others.
         self.accelerator_config.dispatch_batches = False
         # For the speed in the progress bar. (The library's parser does not accept this value as a default.)

@@ -342,6 +342,9 @@ class Trace:
 
 
 def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict) -> "RowPerBeam | RowPerSentence":
+    """Chooses how the model runs. A model may bring its own stepper, as an ensemble does."""
+    if hasattr(model, "make_stepper"):
+        return model.make_stepper(beams, model_kwargs)
     return (RowPerSentence if RowPerSentence.fits(model, model_kwargs) else RowPerBeam)(model, beams, model_kwargs)
 
 

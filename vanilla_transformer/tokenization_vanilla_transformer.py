@@ -6,7 +6,6 @@ restored from its ids, and `<unk>` is never needed. All of this is stored in tok
 import.
 """
 
-import copy
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -124,26 +123,6 @@ def save_tokenizers(
         target_tokenizer.save_pretrained(Path(folder) / TARGET)
 
 
-def with_bpe_dropout(tokenizer: PreTrainedTokenizerFast, probability: float) -> PreTrainedTokenizerFast:
-    """Returns a copy that skips each merge with some probability (Provilkov et al. 2020).
-
-    A word is split differently each time. The copy is for training only and must not be saved. No seed controls the
-    random numbers of `tokenizers`.
-
-    Args:
-        tokenizer: A BPE tokenizer.
-        probability: Probability of skipping a merge.
-    """
-    if not 0 <= probability < 1:
-        raise ValueError(f"A BPE-dropout of {probability} must be at least 0 and less than 1; 0.1 is usual.")
-    noisy = copy.deepcopy(tokenizer)
-    model = noisy.backend_tokenizer.model
-    if not isinstance(model, models.BPE):
-        raise ValueError(f"BPE-dropout needs a BPE tokenizer, not {type(model).__name__}: set it to 0 or train one.")
-    model.dropout = probability or None
-    return noisy
-
-
 def _check_choices(algorithm: str, normalization: str) -> None:
     for name, value, choices in [
         ("algorithm", algorithm, get_args(Algorithm)),
@@ -209,4 +188,4 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_bpe_dropout"]
+__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer"]

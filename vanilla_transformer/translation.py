@@ -24,7 +24,8 @@ from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .backends import Backend, backend_named
-from .backends.torch import longest_sequence
+from .backends.ensemble import EnsembleBackend
+from .backends.torch import TorchBackend, longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
 from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
 from .loading import HUB_OPTIONS, find_device
@@ -147,7 +148,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        name_or_path: str | Path,
+        name_or_path: str | Path | Sequence[str | Path],
         *,
         device: str | None = None,
         backend: str = "torch",
@@ -157,7 +158,8 @@ class Translator:
         """Loads model and tokenizers from a folder or the Hub.
 
         Args:
-            name_or_path: Folder, or name on the Hub.
+            name_or_path: Folder, or name on the Hub. Several are an ensemble: the mean of their probabilities decides.
+                They need the same vocabulary, and torch.
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
             quantization: As above.
@@ -168,10 +170,17 @@ class Translator:
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
-        loaded = backend_named(backend).from_pretrained(
-            name_or_path, device=device, quantization=quantization, **options
-        )
-        return cls.from_backend(loaded, *load_tokenizers(name_or_path, **hub_options), **sizes)
+        names = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path)
+        if not names:
+            raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
+        backend_class = backend_named(backend)
+        if len(names) > 1 and backend != TorchBackend.name:
+            raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
+        tokenizers = _load_same_tokenizers(names, **hub_options)
+        where = {"device": device, "quantization": quantization, **options}
+        if len(names) > 1:
+            return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **sizes)
+        return cls.from_backend(backend_class.from_pretrained(names[0], **where), *tokenizers, **sizes)
 
     @property
     def model(self) -> Any:
@@ -429,6 +438,21 @@ class _Source:
     number: int
     ids: list[int]
     prefix: list[int]
+
+
+def _load_same_tokenizers(
+    names: Sequence[str | Path], **options: Any
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """Loads the tokenizers of the first model, and refuses other models with other vocabularies."""
+    first = load_tokenizers(names[0], **options)
+    for name in names[1:]:
+        for side, other in zip(first, load_tokenizers(name, **options), strict=True):
+            if (side and side.get_vocab()) != (other and other.get_vocab()):
+                raise ValueError(
+                    f"{name} has another vocabulary than {names[0]}: an ensemble needs models that were trained with "
+                    "the same tokenizer."
+                )
+    return first
 
 
 def _with_prefixes(

@@ -90,6 +90,9 @@ class Backend(Protocol):
     def require_support(self, call: str) -> None:
         """Refuses `"attention=True"`, `"attend()"` or `"score()"` if the engine can't do it."""
 
+    def set_seed(self, seed: int) -> None:
+        """Sets the seed of the samples that follow (`do_sample`)."""
+
     def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
         """Translates a batch.
 

@@ -101,6 +101,10 @@ class TorchBackend:
     def require_support(self, call: str) -> None:
         """Accepts all calls."""
 
+    def set_seed(self, seed: int) -> None:
+        """Seeds torch's random numbers, which draw the samples."""
+        torch.manual_seed(seed)
+
     @torch.no_grad()
     def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
         """Translates a batch: with the search that the model's class names, or by sampling with `do_sample`."""

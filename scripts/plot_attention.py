@@ -15,7 +15,8 @@ Textbook figures, which need no model:
 
 With --text the output folder holds three pictures (encoder self-attention, decoder self-attention, cross attention)
 and attention.html, a page that shows them head by head in any browser, also offline. Each row shows where one token
-attends: a source token in the encoder, the token being written in the decoder.
+attends: a source token in the encoder, the token being written in the decoder. A recurrent model (rnn_search) has
+cross attention only.
 """
 
 from dataclasses import dataclass
@@ -142,19 +143,16 @@ def draw_attention(translator: Translator, text: str, translation: str | None, f
 
 
 def attention_maps(hypothesis: Hypothesis) -> list[AttentionMaps]:
-    """The three kinds of attention of a translation that was made with `attention=True`."""
+    """The kinds of attention of a translation that was made with `attention=True`."""
     source, written, read = hypothesis.source_tokens, hypothesis.tokens, hypothesis.read_tokens
     source_row, target_row = "source token that attends", "token being written"
     source_column, target_column = "source token attended to", "token the decoder has read"
-    return [
-        AttentionMaps(
-            "encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column
-        ),
-        AttentionMaps(
-            "decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column
-        ),
-        AttentionMaps("cross attention", hypothesis.attention, written, source, target_row, source_column),
+    kinds = [
+        ("encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column),
+        ("decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column),
+        ("cross attention", hypothesis.attention, written, source, target_row, source_column),
     ]
+    return [AttentionMaps(kind, weights, *axes) for kind, weights, *axes in kinds if weights is not None]
 
 
 def _require_few(what: str, tokens: int) -> None:

@@ -88,7 +88,7 @@ class AdditiveAttention(nn.Module):
         super().__init__()
         self.query_proj = nn.Linear(config.hidden_size, config.attention_size, bias=False)  # W_a
         self.key_proj = nn.Linear(2 * config.hidden_size, config.attention_size)  # U_a, the same at all steps
-        self.score = nn.Linear(config.attention_size, 1, bias=False)  # v
+        self.weight = nn.Parameter(torch.zeros(config.attention_size))  # v
 
     def prepare(self, states: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """Keys [B, S, A] and values [B, S, 2N] of the encoder's states."""
@@ -98,7 +98,7 @@ class AdditiveAttention(nn.Module):
         self, state: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The context [B, 2N] of a state [B, N], and its weights [B, S]."""
-        scores = self.score((keys + self.query_proj(state)[:, None]).tanh_()).squeeze(-1)  # [B, S]
+        scores = (keys + self.query_proj(state)[:, None]).tanh_() @ self.weight  # [B, S]
         if hidden is not None:
             scores = scores.masked_fill(hidden, -torch.inf)
         weights = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
@@ -144,8 +144,8 @@ class FixedContext(nn.Module):
     def prepare(self, states: torch.Tensor, mask: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
         """The context [B, 1, 2N], in place of keys and values."""
         width = states.shape[-1] // 2
-        last = torch.full(states.shape[:1], states.shape[1], device=states.device) if mask is None else mask.sum(1)
-        forward = states[torch.arange(len(states), device=states.device), last - 1, :width]
+        rows = torch.arange(len(states), device=states.device)
+        forward = states[rows, -1 if mask is None else mask.long().sum(1) - 1, :width]
         context = torch.cat([forward, states[:, 0, width:]], dim=-1)[:, None]
         return context, context
 
@@ -213,7 +213,7 @@ class RnnSearchPreTrainedModel(PreTrainedModel):
             if getattr(module, "bias", None) is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, AdditiveAttention):
-            init.zeros_(module.score.weight)
+            init.zeros_(module.weight)
         elif isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:

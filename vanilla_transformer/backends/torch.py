@@ -136,16 +136,19 @@ class TorchBackend:
             output_attentions=True,
             use_cache=False,
         )
+        if output.cross_attentions is None:
+            raise ValueError(f"This {type(self._model).__name__} does not attend to the source: it has no weights.")
+        # Recurrent stacks have no self-attention.
         encoder, decoder, cross = (
-            torch.stack(layers, dim=1)  # [B, layers, heads, T or S, T or S]
+            None if layers is None else torch.stack(layers, dim=1).cpu()  # [B, layers, heads, T or S, T or S]
             for layers in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
         )
         lengths = [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         return [
             Attention(
-                encoder=encoder[row, :, :, :s, :s].cpu(),
-                decoder=decoder[row, :, :, :t, :t].cpu(),
-                cross=cross[row, :, :, :t, :s].cpu(),
+                encoder=None if encoder is None else encoder[row, :, :, :s, :s],
+                decoder=None if decoder is None else decoder[row, :, :, :t, :t],
+                cross=cross[row, :, :, :t, :s],
             )
             for row, (s, t) in enumerate(lengths)
         ]

@@ -20,7 +20,8 @@ Tokenised, lower-cased text, as Multi30k results are published:
 
     vanilla-evaluate-bleu --hypotheses out.tok.de --test_files data/test.tok --tokenized --lowercase --output_dir tok
 
-The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
+The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla-compare-evaluations shows several
+such folders in one table and one picture.
 """
 
 import sys
@@ -124,7 +125,8 @@ def evaluate(
             **scores(sources, system, references, baseline, options, corpus),
             **description(options, loading, corpus, len(pairs)),
         }
-        plot_bleu_by_length([Bucket(**bucket) for bucket in results["by_source_length"]], folder / PICTURE)
+        buckets = [Bucket(**bucket) for bucket in results["by_source_length"]]
+        plot_bleu_by_length({"system": buckets}, folder / PICTURE)
         write_json(folder / RESULTS, results)
     return results
 

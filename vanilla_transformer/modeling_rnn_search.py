@@ -245,7 +245,7 @@ def _init_gru(module: nn.GRU) -> None:
 
 
 class RnnSearchEncoder(RnnSearchPreTrainedModel):
-    """A bidirectional GRU: h_j is the concatenation of what was read up to token j from the left and from the right."""
+    """A bidirectional GRU: h_j is what was read up to token j from the left, and what was read from the right."""
 
     def __init__(self, config: RnnSearchConfig):
         super().__init__(config)
@@ -274,7 +274,9 @@ class RnnSearchEncoder(RnnSearchPreTrainedModel):
             length = embeddings.shape[1]
             states, _ = pad_packed_sequence(self.rnn(packed)[0], batch_first=True, total_length=length)
         states = self.dropout(states)
-        hidden_states = (embeddings, states) if _is_wanted(self, "output_hidden_states", output_hidden_states) else None
+        hidden_states = (
+            (embeddings, states) if _is_wanted(self, "output_hidden_states", output_hidden_states) else None
+        )
         return BaseModelOutput(last_hidden_state=states, hidden_states=hidden_states)
 
 

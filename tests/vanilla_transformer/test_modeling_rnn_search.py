@@ -81,7 +81,9 @@ def by_the_paper(model, source: list[int], target: list[int]) -> torch.Tensor:
             attention = decoder.context
             energies = [
                 attention.weight
-                @ torch.tanh(attention.query_proj.weight @ s + attention.key_proj.weight @ h_j + attention.key_proj.bias)
+                @ torch.tanh(
+                    attention.query_proj.weight @ s + attention.key_proj.weight @ h_j + attention.key_proj.bias
+                )
                 for h_j in h
             ]
             alpha = torch.stack(energies).softmax(0)
@@ -184,9 +186,7 @@ def test_generate_is_greedy_search_with_and_without_a_cache(make_rnn, batch, fie
     assert_close(model.generate(**inputs, max_new_tokens=9), expected)
     assert_close(model.generate(**inputs, max_new_tokens=9, use_cache=False), expected)
     assert_close(model.generate(**inputs, max_new_tokens=6, decoder_input_ids=expected[:, :4]), expected)
-    assert_close(
-        model.generate(**inputs, max_new_tokens=9, num_beams=1, custom_generate=beam_search.search), expected
-    )
+    assert_close(model.generate(**inputs, max_new_tokens=9, num_beams=1, custom_generate=beam_search.search), expected)
 
 
 @pytest.mark.parametrize("attention", ATTENTIONS)

@@ -27,7 +27,7 @@ def test_a_field_that_does_not_fit_is_refused_by_name(fields, message):
 
 def test_a_misspelt_field_is_refused():
     with pytest.raises(
-        ValueError, match="embeding_size=8 is not a field of RnnSearchConfig.*did you mean 'embedding_size'"
+        ValueError, match=r"embeding_size=8 is not a field of RnnSearchConfig.*did you mean 'embedding_size'"
     ):
         RnnSearchConfig(embeding_size=8)
 

@@ -43,6 +43,7 @@ PICTURES = (
     *("encoder_self_attention.png", "decoder_self_attention.png", "cross_attention.png", "attention.html"),
     *("positions.png", "learning_rate.png"),
 )
+Tokens = tuple[str, ...]
 MAX_TOKENS = 128  # with more, pictures are unreadable and the page opens slowly
 
 
@@ -147,12 +148,16 @@ def attention_maps(hypothesis: Hypothesis) -> list[AttentionMaps]:
     source, written, read = hypothesis.source_tokens, hypothesis.tokens, hypothesis.read_tokens
     source_row, target_row = "source token that attends", "token being written"
     source_column, target_column = "source token attended to", "token the decoder has read"
-    kinds = [
+    kinds: list[tuple[str, torch.Tensor | None, Tokens, Tokens, str, str]] = [
         ("encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column),
         ("decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column),
         ("cross attention", hypothesis.attention, written, source, target_row, source_column),
     ]
-    return [AttentionMaps(kind, weights, *axes) for kind, weights, *axes in kinds if weights is not None]
+    return [
+        AttentionMaps(kind, weights, rows, columns, rows_are, columns_are)
+        for kind, weights, rows, columns, rows_are, columns_are in kinds
+        if weights is not None
+    ]
 
 
 def _require_few(what: str, tokens: int) -> None:

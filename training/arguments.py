@@ -74,7 +74,7 @@ class CorpusArguments:
         """Returns the files of a split."""
         return getattr(self, f"{split}_files")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("source_lang", "target_lang"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
@@ -117,7 +117,7 @@ class VocabularyArguments:
         None, "Learn from the first pairs only, about this many (rounded up to thousands)."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("vocabulary_pairs", "min_frequency"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -159,7 +159,7 @@ class ModelArguments:
         None, "Alpha of the length penalty, stored in the same way; by default unchanged, and the paper's 0.6 is used."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.model_config, str):
             try:
                 self.model_config = json.loads(self.model_config)
@@ -190,7 +190,7 @@ class DecodingArguments:
         DEFAULT_EXTRA_TOKENS, "Maximum number of tokens that a translation has more than its source."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         require_decoding(self.num_beams, self.length_penalty, self.max_extra_tokens)
 
 

@@ -1,6 +1,6 @@
 """The configuration of RNNsearch; its defaults are the model of Bahdanau et al. 2015."""
 
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -81,11 +81,11 @@ class RnnSearchConfig(TranslationConfig, PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.refuse_misspelt(kwargs)
         super().__post_init__(**kwargs)
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
         self.require_positive("vocab_size", "target_vocab_size", "embedding_size", "hidden_size")
         self.require_positive("attention_size", "readout_size")

@@ -1,7 +1,7 @@
 """The configuration of the Transformer; its defaults are the base model of "Attention Is All You Need"."""
 
 from dataclasses import fields
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -16,7 +16,11 @@ from .translation_config import TranslationConfig
 
 
 # The axes of variation: for each field the classes that its values name.
-VARIANTS = {"position_encoding": POSITIONS, "score_function": SCORES, "attention_pattern": PATTERNS}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "position_encoding": POSITIONS,
+    "score_function": SCORES,
+    "attention_pattern": PATTERNS,
+}
 # Fields that must be greater than 0.
 SIZES = (
     *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
@@ -173,12 +177,12 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         self.refuse_misspelt(kwargs)
         super().__post_init__(**kwargs)
 
     @classmethod
-    def from_preset(cls, name: str, **overrides) -> "VanillaTransformerConfig":
+    def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
         """
         Builds a model of the paper by name: `"base"`, `"big"`, a row of Table 3 such as `"C-N4"`, or `"tiny"`.
 
@@ -198,7 +202,7 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
                 raise ValueError(f"{key!r} is not a field of {cls.__name__}{suggestion(key, known)}.")
         return cls(**{**PRESETS[name], **overrides})
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
         self.require_positive(*SIZES)
         self.require_probabilities("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
@@ -212,7 +216,7 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
 
-    def _require_registered_variants(self):
+    def _require_registered_variants(self) -> None:
         for field, registry in VARIANTS.items():
             value = getattr(self, field)
             if value not in registry:
@@ -220,7 +224,7 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
                 raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
             registry[value].validate(self)
 
-    def _require_divisible_heads(self):
+    def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
             if (self.d_k is None or self.d_v is None) and self.d_model % heads:

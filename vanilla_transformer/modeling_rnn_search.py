@@ -58,7 +58,7 @@ class RecurrentState(DynamicLayer):
 class RnnSearchCache(EncoderDecoderCache):
     """The decoder's state, and what it prepared of the source: the keys and values of the attention to it."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__(DynamicCache(), DynamicCache())
         self.self_attention_cache.layers.append(RecurrentState())
 
@@ -163,7 +163,10 @@ class FixedContext(nn.Module):
         return states, contexts, None
 
 
-CONTEXTS = {"additive": AdditiveAttention, "none": FixedContext}
+CONTEXTS: dict[str, type[AdditiveAttention] | type[FixedContext]] = {
+    "additive": AdditiveAttention,
+    "none": FixedContext,
+}
 
 
 # --- the read-out ---
@@ -320,13 +323,14 @@ class RnnSearchDecoder(RnnSearchPreTrainedModel):
         states, contexts, weights = self.context.run(self.rnn, embeddings, state, source, encoder_attention_mask)
         if past_key_values is not None:
             past_key_values.read_tokens(states[:, -1], states.shape[1])
-        wants_weights = weights is not None and _is_wanted(self, "output_attentions", output_attentions)
+        if not _is_wanted(self, "output_attentions", output_attentions):
+            weights = None
         wants_states = _is_wanted(self, "output_hidden_states", output_hidden_states)
         return BaseModelOutputWithPastAndCrossAttentions(
             last_hidden_state=self.dropout(self.readout(states, embeddings, contexts)),
             past_key_values=past_key_values,
             hidden_states=(embeddings, states) if wants_states else None,
-            cross_attentions=(weights[:, None],) if wants_weights else None,  # one layer with one head
+            cross_attentions=None if weights is None else (weights[:, None],),  # one layer with one head
         )
 
     def _begin(
@@ -387,7 +391,7 @@ class RnnSearchForConditionalGeneration(TranslationHead, RnnSearchPreTrainedMode
         self.encoder.embed_tokens = value
 
     def _prepare_cache_for_generation(
-        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args, **kwargs
+        self, generation_config: GenerationConfig, model_kwargs: dict[str, Any], *args: Any, **kwargs: Any
     ) -> None:
         """Makes the cache that holds a state; the library would make one of keys and values."""
         if generation_config.cache_implementation not in (None, "dynamic"):
@@ -446,12 +450,13 @@ class RnnSearchForConditionalGeneration(TranslationHead, RnnSearchPreTrainedMode
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        encoded: BaseModelOutput = encoder_outputs
+        if not isinstance(encoder_outputs, BaseModelOutput):
+            encoded = BaseModelOutput(*encoder_outputs)
         outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
@@ -467,8 +472,8 @@ class RnnSearchForConditionalGeneration(TranslationHead, RnnSearchPreTrainedMode
             past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.hidden_states,
             cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
         )
 
 

@@ -1,7 +1,7 @@
 """What the configs of this package's translation models share: vocabularies, special tokens, and checks of fields."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from .spelling import suggestion
 
@@ -9,6 +9,14 @@ from .spelling import suggestion
 class TranslationConfig:
     """Mixin for configs with the fields `vocab_size`, `target_vocab_size`, `share_encoder_decoder_embeddings`,
     `tie_word_embeddings` and the ids of special tokens."""
+
+    # Attributes of the config class.
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    attribute_map: dict[str, str]
+    vocab_size: Any
+    target_vocab_size: Any
+    share_encoder_decoder_embeddings: Any
+    tie_word_embeddings: Any
 
     @property
     def output_vocab_size(self) -> int:

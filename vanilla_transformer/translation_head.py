@@ -4,9 +4,13 @@ lengths above them.
 Shapes: B batch, T target tokens, D width of the states below the output layer, V vocabulary.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, is_torchdynamo_compiling
@@ -36,10 +40,30 @@ class TranslationHead:
     limit.
     """
 
-    search_name = "beam_search"
-    longest_sequence: int | None = None
+    # Attributes of the model class.
+    config: Any
+    lm_head: Any
+    training: bool
+    tp_size: int | None
+    get_encoder: Callable[[], PreTrainedModel]
+    get_decoder: Callable[[], PreTrainedModel]
+    _get_resized_lm_head: Callable[..., nn.Linear]
+    tie_weights: Callable[[], None]
 
-    def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
+    search_name = "beam_search"
+
+    @property
+    def longest_sequence(self) -> int | None:
+        return None
+
+    def _prepare_generated_length(
+        self,
+        generation_config: GenerationConfig,
+        has_default_max_length: bool,
+        *args: Any,
+        inputs_tensor: torch.Tensor,
+        **kwargs: Any,
+    ) -> GenerationConfig:
         """If `generate` is given no length: the longest source plus 50 tokens (section 6.1). The library's default of
         20 tokens would cut off most translations."""
         if has_default_max_length and generation_config.max_new_tokens is None:
@@ -47,7 +71,7 @@ class TranslationHead:
             if self.longest_sequence is not None:
                 room = self.longest_sequence - kwargs["input_ids_length"]
                 generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
-        return super()._prepare_generated_length(
+        return super()._prepare_generated_length(  # type: ignore[misc]
             generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
         )
 
@@ -76,11 +100,11 @@ class TranslationHead:
         self.tie_weights()
         return embeddings
 
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         if self.config.target_vocab_size is not None:
             return self.get_encoder()._resize_token_embeddings(*args, **kwargs)
         self.get_decoder()._resize_token_embeddings(*args, **kwargs)
-        return super()._resize_token_embeddings(*args, **kwargs)  # the source embedding and lm_head
+        return super()._resize_token_embeddings(*args, **kwargs)  # type: ignore[misc]  # source embedding, lm_head
 
     def logits_and_loss(
         self,

@@ -238,7 +238,9 @@ def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
     t5 = T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
     rnn = RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, hidden_size=8, attention_size=8))
     for model, model_type in ((t5, "t5"), (rnn, "rnn_search")):
-        with pytest.raises(ValueError, match=rf"takes models of type vanilla_transformer and marian, not '{model_type}'"):
+        with pytest.raises(
+            ValueError, match=rf"takes models of type vanilla_transformer and marian, not '{model_type}'"
+        ):
             Translator(model, tokenizer, backend="ctranslate2")
     with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose one of torch, ctranslate2"):
         Translator(model_of(), tokenizer, backend="marian")

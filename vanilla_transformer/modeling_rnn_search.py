@@ -69,7 +69,9 @@ class RnnSearchCache(EncoderDecoderCache):
     @property
     def source(self) -> tuple[torch.Tensor, torch.Tensor] | None:
         layers = self.cross_attention_cache.layers
-        return (layers[0].keys.squeeze(1), layers[0].values.squeeze(1)) if layers else None
+        if not layers or not layers[0].is_initialized:
+            return None
+        return layers[0].keys.squeeze(1), layers[0].values.squeeze(1)
 
     def read_source(self, keys: torch.Tensor, values: torch.Tensor) -> None:
         self.cross_attention_cache.update(keys[:, None], values[:, None], layer_idx=0)  # [B, 1, S, ...]
@@ -186,8 +188,10 @@ class Readout(nn.Module):
 
 
 class MaxoutReadout(Readout):
-    """The larger of two linear units (Goodfellow et al. 2013). Unit j competes with unit j + l: pairs of halves are
-    faster to compare than neighbours, and the order of the units is arbitrary."""
+    """The larger of two linear units (Goodfellow et al. 2013).
+
+    Unit j is paired with unit j + l. The paper pairs neighbours, but the order of the units is arbitrary.
+    """
 
     units = 2
 
@@ -209,8 +213,8 @@ class RnnSearchPreTrainedModel(PreTrainedModel):
     _skip_keys_device_placement = ["past_key_values"]
 
     def _init_weights(self, module: nn.Module) -> None:
-        """Orthogonal recurrent matrices, zero biases and v = 0, as in the paper. Its other matrices are drawn from
-        N(0, 0.01^2), which Adam leaves too slowly: here they follow Glorot and Bengio 2010."""
+        """Orthogonal recurrent matrices, zero biases and v = 0, as in the paper. It draws its other matrices from
+        N(0, 0.01^2). Here their scale follows their widths (Glorot and Bengio 2010), because models may be small."""
         if isinstance(module, nn.Embedding) or module is self.get_output_embeddings():
             init.normal_(module.weight, mean=0.0, std=self.config.embedding_size**-0.5)
             if getattr(module, "bias", None) is not None:

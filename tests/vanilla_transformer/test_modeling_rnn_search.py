@@ -164,13 +164,16 @@ def test_token_by_token_equals_all_at_once(make_rnn, batch, fields):
     target = torch.randint(3, 23, (3, 6))
     expected = model(input_ids=batch["input_ids"], **source, decoder_input_ids=target).logits
     encoded = model.encoder(batch["input_ids"], **source)
-    cache, steps = None, []
-    for chunk in target.split([2, 1, 2, 1], dim=1):
-        output = model(encoder_outputs=encoded, **source, decoder_input_ids=chunk, past_key_values=cache)
-        cache = output.past_key_values
-        steps.append(output.logits)
-    assert cache.get_seq_length() == 6
-    assert_close(torch.cat(steps, dim=1), expected, rtol=1e-5, atol=1e-5)
+    cache = RnnSearchCache()
+    for _ in range(2):  # a cache can be used again
+        steps = [
+            model(encoder_outputs=encoded, **source, decoder_input_ids=chunk, past_key_values=cache).logits
+            for chunk in target.split([2, 1, 2, 1], dim=1)
+        ]
+        assert_close(torch.cat(steps, dim=1), expected, rtol=1e-5, atol=1e-5)
+        assert cache.get_seq_length() == 6
+        cache.reset()
+        assert cache.get_seq_length() == 0
 
 
 @pytest.mark.parametrize("fields", VARIANTS)

@@ -255,6 +255,27 @@ def test_samples_follow_the_models_distribution(make_rnn, attention):
     assert_close(counts / 4000, first[:, None] * second, rtol=0, atol=0.04)
 
 
+@pytest.mark.parametrize("attention", ATTENTIONS)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"do_sample": True, "num_beams": 2, "top_p": 0.9},
+        {"repetition_penalty": 1.5, "no_repeat_ngram_size": 2},
+        {"num_beams": 2, "output_attentions": True, "output_hidden_states": True, "output_scores": True},
+    ],
+    ids=lambda options: "-".join(options),
+)
+@torch.no_grad()
+def test_other_modes_of_generate_run(make_rnn, batch, options, attention):
+    model = make_rnn(attention=attention)
+    model.generation_config.eos_token_id = None
+    inputs = {"input_ids": batch["input_ids"], "attention_mask": batch["attention_mask"]}
+    output = model.generate(**inputs, **options, max_new_tokens=4, return_dict_in_generate=True)
+    assert output.sequences.shape == (3, 5)
+    if "output_attentions" in options and attention == "additive":
+        assert [weights.shape for (weights,) in output.cross_attentions] == [(6, 1, 1, 7)] * 4
+
+
 @torch.no_grad()
 def test_without_a_length_a_translation_may_be_longer_than_the_librarys_twenty_tokens(make_rnn):
     model = make_rnn()

@@ -24,7 +24,8 @@ Several models are an ensemble, which decodes with the mean of their probabiliti
 
     vanilla-evaluate-bleu --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
 
-The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
+The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla-compare-evaluations shows several
+such folders in one table and one picture.
 """
 
 import sys
@@ -130,7 +131,8 @@ def evaluate(
             **scores(sources, system, references, baseline, options, corpus),
             **description(options, loading, corpus, len(pairs)),
         }
-        plot_bleu_by_length([Bucket(**bucket) for bucket in results["by_source_length"]], folder / PICTURE)
+        buckets = [Bucket(**bucket) for bucket in results["by_source_length"]]
+        plot_bleu_by_length({"system": buckets}, folder / PICTURE)
         write_json(folder / RESULTS, results)
     return results
 

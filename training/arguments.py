@@ -166,8 +166,8 @@ class ModelArguments:
 
     model_type: str = key(
         "vanilla_transformer",
-        "Architecture of a new model: vanilla_transformer, or any encoder-decoder of transformers such as marian or "
-        "t5.",
+        "Architecture of a new model: vanilla_transformer, rnn_search (the recurrent model before it), or any "
+        "encoder-decoder of transformers such as marian or t5.",
     )
     preset: str = key(
         "base",

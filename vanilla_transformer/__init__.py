@@ -5,8 +5,10 @@ without remote code, and `pipeline("vanilla-translation", model=...)` translates
 """
 
 from . import beam_search, registration
+from .configuration_rnn_search import RnnSearchConfig
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding_options import PAPER_DECODING
+from .modeling_rnn_search import RnnSearchForConditionalGeneration
 from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
@@ -22,6 +24,8 @@ __all__ = [
     "PAPER_DECODING",
     "PRESETS",
     "Hypothesis",
+    "RnnSearchConfig",
+    "RnnSearchForConditionalGeneration",
     "TranslationPipeline",
     "Translator",
     "VanillaTransformerConfig",

@@ -37,8 +37,9 @@ from .translation import Translator
 
 # The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
 EXPORTED_MODULES = (
-    *("presets", "spelling", "positions", "scores", "patterns", "configuration_vanilla_transformer"),
-    *("dropout", "loss", "beam_search", "translation_head", "modeling_vanilla_transformer"),
+    *("presets", "spelling", "positions", "scores", "patterns", "translation_config"),
+    *("configuration_vanilla_transformer", "configuration_rnn_search"),
+    *("dropout", "loss", "beam_search", "translation_head", "modeling_vanilla_transformer", "modeling_rnn_search"),
 )
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")

@@ -50,8 +50,10 @@ class Hypothesis:
         tokens: The tokens of the translation.
         read_tokens: The tokens that the decoder read to write them: its first token, then all `tokens` but the last.
         attention: Attention of each decoder layer and head from `tokens` to `source_tokens`: [layers, heads, T, S].
-        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T].
-        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S].
+        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T]; `None` for a
+            recurrent decoder.
+        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
+            recurrent encoder.
     """
 
     text: str

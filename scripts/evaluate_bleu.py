@@ -158,7 +158,7 @@ def translations(
         return Translations(texts, None)
     assert model is not None  # the options give one of the two
     translator = Translator.from_pretrained(model, **vars(loading))
-    settings = with_defaults(translator.model.generation_config, **vars(decoding))
+    settings = with_defaults(translator.model, **vars(decoding))
     return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
 
 

@@ -4,9 +4,11 @@ Importing this package registers it with transformers: `AutoConfig`, `AutoModel`
 without remote code, and `pipeline("vanilla-translation", model=...)` translates with it.
 """
 
-from . import beam_search, registration
+from . import beam_search, mask_predict, registration
+from .configuration_mask_predict import MaskPredictConfig
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding_options import PAPER_DECODING
+from .modeling_mask_predict import MaskPredictForConditionalGeneration, MaskPredictModel
 from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
@@ -22,6 +24,9 @@ __all__ = [
     "PAPER_DECODING",
     "PRESETS",
     "Hypothesis",
+    "MaskPredictConfig",
+    "MaskPredictForConditionalGeneration",
+    "MaskPredictModel",
     "TranslationPipeline",
     "Translator",
     "VanillaTransformerConfig",
@@ -29,5 +34,6 @@ __all__ = [
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
     "beam_search",
+    "mask_predict",
     "registration",
 ]

@@ -18,11 +18,13 @@ class TranslationHead:
     """Mixin for models with an output layer `lm_head` and `config.decoder_start_token_id`.
 
     A class lists it before `GenerationMixin`, whose length it changes. `search_name` is the search that decodes the
-    model, a key of `searches.SEARCHES`. `longest_sequence` is the longest source or target in tokens, `None` for no
+    model, a key of `searches.SEARCHES`. `is_autoregressive` says that the logits at a position are those of the next
+    token. `longest_sequence` is the longest source or target in tokens, `None` for no
     limit.
     """
 
     search_name = "beam_search"
+    is_autoregressive = True
     longest_sequence: int | None = None
 
     def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):

@@ -2,10 +2,10 @@
 
     model.generate(**batch, iterations=4, length_candidates=5, length_ratio=1.0)
 
-The length predictor proposes `length_candidates` lengths for each sentence. Each candidate starts as N masks. Iteration
-t of T (t = 0, 1 ...) masks the n = N (T - t) / T tokens of the lowest probability, rounded down, and predicts them
-again; the others keep their token and its probability. After the last iteration the candidate with the highest mean
-log-probability of its tokens wins.
+The length predictor proposes `length_candidates` lengths for each sentence. Each candidate starts as N masks.
+Iteration t of T (t = 0, 1 ...) masks the n = N (T - t) / T tokens of the lowest probability, rounded down, and predicts
+them again; the others keep their token and its probability. After the last iteration, the candidate with the highest
+mean log-probability of its tokens wins.
 
 `length_ratio` multiplies the lengths that the predictor proposes: 0.8 asks for shorter translations, 1.2 for longer.
 
@@ -99,7 +99,7 @@ def search(
     require_options(**options, num_hypotheses=num_hypotheses, max_extra_tokens=max_extra_tokens)
 
     states, mask = model_kwargs["encoder_outputs"].last_hidden_state, model_kwargs.get("attention_mask")
-    sources = (torch.ones(states.shape[:2], device=states.device) if mask is None else mask).sum(1).long()  # [B]
+    sources = source_lengths(states, mask)
     limits = (sources + max_extra_tokens).clamp(max=generation_config.max_length - 1) - 1  # without </s>
     probabilities = model.length_predictor(states, mask).float().softmax(-1)
     lengths = candidate_lengths(
@@ -200,6 +200,13 @@ def _predict(
 
 
 # --- lengths ---
+
+
+def source_lengths(states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    """Tokens of each source [B], `</s>` included, from the encoder's states [B, S, D] and the mask [B, S]."""
+    if mask is None:
+        return torch.full((len(states),), states.shape[1], device=states.device)
+    return mask.sum(1).long()
 
 
 def candidate_lengths(

@@ -1,9 +1,9 @@
 """The conditional masked language model of "Mask-Predict: Parallel Decoding of Conditional Masked Language Models"
 (Ghazvininejad et al. 2019): the layers of the Transformer, a decoder that sees all positions, and a length predictor.
 
-The decoder reads a translation in which some tokens are `<mask>` and predicts these. `</s>` is always visible: with the
-length, its place is known. So each target has as many terms in the loss as an autoregressive model's: one for each
-token, and in place of `</s>` one for the length.
+The decoder reads a translation in which some tokens are `<mask>` and predicts these. `</s>` is always visible: the
+length says where it is. So a target that is all masks has as many terms in the loss as in an autoregressive model: one
+for each token, and in place of `</s>` one for the length.
 
 Shapes: B batch, S source tokens, T target tokens, D d_model, V vocabulary, M `max_length_difference`.
 """
@@ -19,7 +19,7 @@ from transformers.utils import TransformersKwargs, auto_docstring, can_return_tu
 
 from .configuration_mask_predict import MaskPredictConfig
 from .loss import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
-from .mask_predict import generate
+from .mask_predict import generate, source_lengths
 from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
 
 
@@ -55,7 +55,7 @@ class LengthPredictor(nn.Module):
         return self.projection((states * weights).sum(1) / weights.sum(1))
 
     def sum_of_losses(self, logits: torch.Tensor, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """Cross-entropy of target lengths [B], given source lengths [B], summed. Larger differences than M count as M."""
+        """The cross-entropy of target lengths [B] for source lengths [B], summed. A difference beyond M counts as M."""
         differences = (targets - sources).clamp(-self.max_difference, self.max_difference)
         return nn.functional.cross_entropy(logits.float(), differences + self.max_difference, reduction="sum")
 
@@ -92,10 +92,9 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """The decoder's input in the first iteration: every token is `<mask>`, except `</s>`."""
         config = self.config
-        tokens = torch.full_like(labels, config.mask_token_id).masked_fill(
-            labels == IGNORED_LABEL, config.pad_token_id
-        )
-        return tokens.masked_fill(labels == config.eos_token_id, config.eos_token_id)
+        is_end, is_padding = labels == config.eos_token_id, labels == IGNORED_LABEL
+        tokens = torch.full_like(labels, config.mask_token_id)
+        return tokens.masked_fill(is_end, config.eos_token_id).masked_fill(is_padding, config.pad_token_id)
 
     @can_return_tuple
     @auto_docstring
@@ -154,19 +153,19 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
             use_cache=False,
             **kwargs,
         )
-        length_logits = self.length_predictor(outputs.encoder_last_hidden_state, attention_mask)
+        encoded = outputs.encoder_last_hidden_state
+        length_logits = self.length_predictor(encoded, attention_mask)
         masked_labels = None
         if labels is not None:
             masked_labels = labels.masked_fill(decoder_input_ids != self.config.mask_token_id, IGNORED_LABEL)
-            if num_items_in_batch is None:
-                num_items_in_batch = (labels != IGNORED_LABEL).sum()
+            number = (labels != IGNORED_LABEL).sum() if num_items_in_batch is None else num_items_in_batch
+            kwargs["num_items_in_batch"] = number
         logits, loss = self.logits_and_loss(
-            outputs.last_hidden_state, masked_labels, criterion, skip_logits, 0, num_items_in_batch=num_items_in_batch
+            outputs.last_hidden_state, masked_labels, criterion, skip_logits, logits_to_keep=0, **kwargs
         )
         if labels is not None:
-            loss = (
-                loss + self._sum_of_length_losses(length_logits, outputs, attention_mask, labels) / num_items_in_batch
-            )
+            lengths = source_lengths(encoded, attention_mask), (labels != IGNORED_LABEL).sum(1)
+            loss = loss + self.length_predictor.sum_of_losses(length_logits, *lengths) / number
         return MaskPredictOutput(
             loss=loss,
             logits=logits,
@@ -174,17 +173,10 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
             decoder_hidden_states=outputs.decoder_hidden_states,
             decoder_attentions=outputs.decoder_attentions,
             cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_last_hidden_state=encoded,
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
-
-    def _sum_of_length_losses(
-        self, logits: torch.Tensor, outputs: Any, attention_mask: torch.Tensor | None, labels: torch.Tensor
-    ) -> torch.Tensor:
-        states = outputs.encoder_last_hidden_state
-        mask = torch.ones(states.shape[:2], device=states.device) if attention_mask is None else attention_mask
-        return self.length_predictor.sum_of_losses(logits, mask.sum(1).long(), (labels != IGNORED_LABEL).sum(1))
 
 
 __all__ = ["MaskPredictForConditionalGeneration", "MaskPredictModel"]

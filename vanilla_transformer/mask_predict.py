@@ -3,9 +3,9 @@
     model.generate(**batch, iterations=4, length_candidates=5, length_ratio=1.0)
 
 The length predictor proposes `length_candidates` lengths for each sentence. Each candidate starts as N masks.
-Iteration t of T (t = 0, 1 ...) masks the n = N (T - t) / T tokens of the lowest probability, rounded down, and predicts
-them again; the others keep their token and its probability. After the last iteration, the candidate with the highest
-mean log-probability of its tokens wins.
+Iteration t of T (t = 0, 1 ...) masks the n = N (T - t) / T tokens of the lowest probability, rounded down, and
+predicts them again; the others keep their token and its probability. After the last iteration, the candidate with the
+highest mean log-probability of its tokens wins.
 
 `length_ratio` multiplies the lengths that the predictor proposes: 0.8 asks for shorter translations, 1.2 for longer.
 
@@ -38,7 +38,7 @@ LEFT_TO_RIGHT_OPTIONS = (
     *("typical_p", "epsilon_cutoff", "eta_cutoff", "top_h", "repetition_penalty", "encoder_repetition_penalty"),
     *("no_repeat_ngram_size", "encoder_no_repeat_ngram_size", "bad_words_ids", "sequence_bias", "guidance_scale"),
     *("suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "forced_eos_token_id"),
-    *("exponential_decay_length_penalty", "min_length", "min_new_tokens", "stop_strings", "max_time"),
+    *("exponential_decay_length_penalty", "min_new_tokens", "min_length", "stop_strings", "max_time"),
     *("watermarking_config", "prompt_lookup_num_tokens", "token_healing", "remove_invalid_values"),
     *("renormalize_logits", "output_scores", "output_logits", "output_attentions", "output_hidden_states"),
 )

@@ -55,7 +55,7 @@ class LengthPredictor(nn.Module):
         return self.projection((states * weights).sum(1) / weights.sum(1))
 
     def sum_of_losses(self, logits: torch.Tensor, sources: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """The cross-entropy of target lengths [B] for source lengths [B], summed. A difference beyond M counts as M."""
+        """The cross-entropy of target lengths [B] for source lengths [B], summed. Differences beyond M count as M."""
         differences = (targets - sources).clamp(-self.max_difference, self.max_difference)
         return nn.functional.cross_entropy(logits.float(), differences + self.max_difference, reduction="sum")
 
@@ -77,6 +77,8 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
     def __init__(self, config: MaskPredictConfig):
         super().__init__(config)
         self.length_predictor = LengthPredictor(config)
+        # With this mark, the library would drop the options of this search from a saved generation config.
+        self.generation_config._from_model_config = False
         self.post_init()
 
     def generate(self, *args: Any, **kwargs: Any):
@@ -143,6 +145,8 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
         if decoder_attention_mask is None and decoder_input_ids is not None:
             decoder_attention_mask = decoder_input_ids.ne(self.config.pad_token_id).long()
         kwargs.pop("use_cache", None)  # nothing can be kept from one pass to the next
+        if kwargs.get("past_key_values") is not None:
+            raise ValueError("past_key_values are for decoding from left to right: leave them out.")
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,

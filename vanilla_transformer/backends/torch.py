@@ -97,14 +97,16 @@ class TorchBackend:
 
     def require_options(self, options: dict[str, Any]) -> None:
         """Refuses options of another search than the model's. `generate` refuses unknown ones itself."""
+        if options.get("do_sample"):
+            self.require_support("sample=True")
         require_own_options(self._model, options)
 
     def require_support(self, call: str) -> None:
-        """Refuses calls that read a translation from left to right, if the model does not."""
+        """Refuses calls that need a model that works from left to right, if this one does not."""
         if not getattr(self._model, "is_autoregressive", True):
             raise ValueError(
-                f"{call} reads a translation from left to right, and {type(self._model).__name__} writes all tokens "
-                "at once: use an autoregressive model."
+                f"{call} needs a model that works from left to right, and {type(self._model).__name__} writes all "
+                "tokens at once: use an autoregressive model."
             )
 
     @torch.no_grad()

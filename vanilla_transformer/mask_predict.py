@@ -72,6 +72,7 @@ def search(
     length_ratio: float | None = None,
     num_hypotheses: int = 1,
     max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
+    history: list[Iteration] | None = None,
     **model_kwargs,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """The decoding loop of [`MaskPredictForConditionalGeneration`]; its `generate` calls this.
@@ -88,6 +89,7 @@ def search(
         num_hypotheses: Number of translations of each sentence, best first: `num_return_sequences` of `generate`.
         max_extra_tokens: Each translation has at most this many tokens more than its source, and never more than
             `max_length` allows.
+        history: A list that receives all iterations of the returned translations.
         model_kwargs: What `generate` prepared for the model: the encoder's output and the source's mask.
 
     Returns:
@@ -108,11 +110,16 @@ def search(
     if num_hypotheses > (possible := int((lengths > 0).sum(1).min())):
         raise ValueError(f"num_return_sequences={num_hypotheses}: the length limit leaves {possible} lengths to try.")
     source = (None if rows is None else rows.repeat_interleave(lengths.shape[1], 0) for rows in (states, mask))
-    last = None
-    for last in refine(model, *source, lengths.flatten(), options["iterations"]):  # noqa: B007
-        pass
-    assert last is not None  # there is at least one iteration
-    return _best(input_ids, lengths, last, num_hypotheses, generation_config)
+    steps = list(refine(model, *source, lengths.flatten(), options["iterations"]))
+    scores, rows = _best(lengths, steps[-1].log_probabilities, num_hypotheses)
+    if history is not None:
+        history += [Iteration(*(part[rows] for part in step)) for step in steps]
+    longest = int(lengths.flatten()[rows].max()) + 1
+    prefix = input_ids.repeat_interleave(num_hypotheses, 0)
+    sequences = torch.cat([prefix, steps[-1].tokens[rows, :longest]], dim=1)
+    if not generation_config.return_dict_in_generate:
+        return sequences
+    return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
 
 def generate(*args: Any, model: PreTrainedModel, **kwargs: Any):
@@ -236,20 +243,12 @@ def candidate_lengths(
     return lengths.masked_fill(best < 0, 0)
 
 
-def _best(
-    prefix: torch.Tensor, lengths: torch.Tensor, last: Iteration, number: int, config: GenerationConfig
-) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
-    """The candidates of each sentence with the highest mean log-probabilities, behind the decoder's first token."""
-    means = last.log_probabilities.sum(1).view_as(lengths) / lengths  # [B, K]
-    means = means.masked_fill(lengths == 0, -torch.inf)
-    scores, chosen = means.topk(number, dim=1)
-    tokens = last.tokens.unflatten(0, lengths.shape)  # [B, K, T]
-    best = tokens[torch.arange(len(lengths), device=lengths.device)[:, None], chosen].flatten(0, 1)
-    longest = int(lengths.gather(1, chosen).max()) + 1
-    sequences = torch.cat([prefix.repeat_interleave(number, 0), best[:, :longest]], dim=1)
-    if not config.return_dict_in_generate:
-        return sequences
-    return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores.flatten())
+def _best(lengths: torch.Tensor, log_probabilities: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `number` candidates of each sentence with the highest mean log-probabilities: these, and their rows."""
+    means = log_probabilities.sum(1).view_as(lengths) / lengths  # [B, K]
+    scores, chosen = means.masked_fill(lengths == 0, -torch.inf).topk(number, dim=1)
+    first_rows = torch.arange(0, lengths.numel(), lengths.shape[1], device=lengths.device)
+    return scores.flatten(), (first_rows[:, None] + chosen).flatten()
 
 
 # --- options ---

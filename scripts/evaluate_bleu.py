@@ -176,7 +176,7 @@ def scores(
     corpus: CorpusArguments,
 ) -> dict[str, Any]:
     """All scores, as results.json holds them."""
-    settings = {
+    settings: dict[str, Any] = {
         "target_lang": corpus.target_lang,
         "tokenized": options.tokenized,
         "lowercase": options.lowercase,

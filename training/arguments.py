@@ -74,7 +74,7 @@ class CorpusArguments:
         """Returns the files of a split."""
         return getattr(self, f"{split}_files")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("source_lang", "target_lang"):
             if not isinstance(getattr(self, name), str):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
@@ -117,7 +117,7 @@ class VocabularyArguments:
         None, "Learn from the first pairs only, about this many (rounded up to thousands)."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("vocabulary_pairs", "min_frequency"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -168,7 +168,7 @@ class ModelArguments:
         None, "For mask_predict: lengths tried for each sentence, stored in the same way; default 5."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.model_config, str):
             try:
                 self.model_config = json.loads(self.model_config)
@@ -222,7 +222,7 @@ class DecodingArguments:
         None, "For mask_predict models: factor on the predicted length, 0.8 for terser translations; default 1."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         checked = {name: value for name, value in vars(self).items() if name != "penalty"}
         require_decoding(**checked)
 

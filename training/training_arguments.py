@@ -80,7 +80,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
             self.report_to = "none"
         super().__post_init__()

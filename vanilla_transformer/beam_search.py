@@ -19,7 +19,7 @@ id, and the beam slot of the previous step that it continues.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -73,7 +73,7 @@ def search(
     max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     penalty: str = "gnmt",
     alpha: float | None = None,
-    **model_kwargs,
+    **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """For `generate(custom_generate=beam_search.search)`, with any encoder-decoder of the library.
 
@@ -140,7 +140,7 @@ LEFT_TO_THE_LIBRARY = (
 )
 
 
-def generate(*args, model: PreTrainedModel, **kwargs):
+def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     """`model.generate` with this search, unless an option needs the library's own.
 
     A repository with this file as `custom_generate/generate.py` decodes like this by itself.
@@ -483,7 +483,12 @@ class RowPerSentence:
 class GrowingLayer(DynamicLayer):
     """Keys and values [B, H, T, d] with room to grow, so that a new token does not copy the earlier ones."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if start == 0:
@@ -539,5 +544,5 @@ def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max
             )
 
 
-def _is_pair(cache) -> bool:
+def _is_pair(cache: Cache | None) -> TypeGuard[EncoderDecoderCache]:
     return isinstance(cache, EncoderDecoderCache)

@@ -34,7 +34,7 @@ class MaskPredictConfig(VanillaTransformerConfig):
     max_length_difference: int = 64
     use_cache: bool = False  # every pass changes all positions: nothing can be kept
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
         super().validate_architecture()
         if self.max_length_difference < 1:

@@ -1,7 +1,7 @@
 """The configuration of the Transformer; its defaults are the base model of "Attention Is All You Need"."""
 
 from dataclasses import fields
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -15,7 +15,11 @@ from .spelling import suggestion
 
 
 # The axes of variation: for each field the classes that its values name.
-VARIANTS = {"position_encoding": POSITIONS, "score_function": SCORES, "attention_pattern": PATTERNS}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "position_encoding": POSITIONS,
+    "score_function": SCORES,
+    "attention_pattern": PATTERNS,
+}
 
 
 @strict
@@ -167,12 +171,12 @@ class VanillaTransformerConfig(PreTrainedConfig):
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
 
-    def __post_init__(self, **kwargs):
+    def __post_init__(self, **kwargs: Any) -> None:
         _refuse_misspelt(kwargs)
         super().__post_init__(**kwargs)
 
     @classmethod
-    def from_preset(cls, name: str, **overrides) -> "VanillaTransformerConfig":
+    def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
         """
         Builds a model of the paper by name: `"base"`, `"big"`, a row of Table 3 such as `"C-N4"`, or `"tiny"`.
 
@@ -202,7 +206,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """Whether source and target embeddings are one matrix where `tie_word_embeddings` allows any tying."""
         return self.target_vocab_size is None and self.share_encoder_decoder_embeddings is not False
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
         self._require_positive_sizes()
         self._require_probabilities()
@@ -216,7 +220,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
 
-    def _require_registered_variants(self):
+    def _require_registered_variants(self) -> None:
         for field, registry in VARIANTS.items():
             value = getattr(self, field)
             if value not in registry:
@@ -224,7 +228,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
             registry[value].validate(self)
 
-    def _require_positive_sizes(self):
+    def _require_positive_sizes(self) -> None:
         for name in (
             *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
             *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
@@ -234,13 +238,13 @@ class VanillaTransformerConfig(PreTrainedConfig):
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be greater than 0.")
 
-    def _require_probabilities(self):
+    def _require_probabilities(self) -> None:
         for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ValueError(f"{name}={value} must be at least 0 and less than 1: it is a probability.")
 
-    def _require_divisible_heads(self):
+    def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
             if (self.d_k is None or self.d_v is None) and self.d_model % heads:
@@ -249,7 +253,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     "both d_k and d_v to the width of one head."
                 )
 
-    def _require_possible_sharing(self):
+    def _require_possible_sharing(self) -> None:
         if not self.share_encoder_decoder_embeddings:
             return
         if self.target_vocab_size is not None:
@@ -263,7 +267,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 "every embedding. Set both to True, or leave out share_encoder_decoder_embeddings."
             )
 
-    def _require_ids_in_vocabulary(self):
+    def _require_ids_in_vocabulary(self) -> None:
         size = min(self.vocab_size, self.output_vocab_size)
         for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
             value = getattr(self, name)

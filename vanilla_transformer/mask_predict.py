@@ -73,7 +73,7 @@ def search(
     num_hypotheses: int = 1,
     max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     history: list[Iteration] | None = None,
-    **model_kwargs,
+    **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """The decoding loop of [`MaskPredictForConditionalGeneration`]; its `generate` calls this.
 
@@ -109,8 +109,9 @@ def search(
     )  # [B, K]
     if num_hypotheses > (possible := int((lengths > 0).sum(1).min())):
         raise ValueError(f"num_return_sequences={num_hypotheses}: the length limit leaves {possible} lengths to try.")
-    source = (None if rows is None else rows.repeat_interleave(lengths.shape[1], 0) for rows in (states, mask))
-    steps = list(refine(model, *source, lengths.flatten(), options["iterations"]))
+    states = states.repeat_interleave(lengths.shape[1], 0)
+    mask = None if mask is None else mask.repeat_interleave(lengths.shape[1], 0)
+    steps = list(refine(model, states, mask, lengths.flatten(), options["iterations"]))
     scores, rows = _best(lengths, steps[-1].log_probabilities, num_hypotheses)
     if history is not None:
         history += [Iteration(*(part[rows] for part in step)) for step in steps]
@@ -122,7 +123,7 @@ def search(
     return GenerateBeamEncoderDecoderOutput(sequences=sequences, sequences_scores=scores)
 
 
-def generate(*args: Any, model: PreTrainedModel, **kwargs: Any):
+def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     """`model.generate` with this search.
 
     A repository with this file as `custom_generate/generate.py` decodes like this by itself.
@@ -280,7 +281,7 @@ def require_options(
         is_number = isinstance(length_ratio, int | float) and math.isfinite(length_ratio)
         if not is_number or not 0.1 <= length_ratio <= 10:
             raise ValueError(f"length_ratio={length_ratio!r} must lie between 0.1 and 10; 1 is the predicted length.")
-    if None not in (num_hypotheses, length_candidates) and num_hypotheses > length_candidates:
+    if num_hypotheses is not None and length_candidates is not None and num_hypotheses > length_candidates:
         raise ValueError(
             f"num_return_sequences={num_hypotheses} is more than length_candidates={length_candidates} can find."
         )

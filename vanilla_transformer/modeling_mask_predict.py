@@ -81,7 +81,7 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
         self.generation_config._from_model_config = False
         self.post_init()
 
-    def generate(self, *args: Any, **kwargs: Any):
+    def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Translates with mask-predict: see `mask_predict.search` for its options."""
         return generate(*args, model=self, **kwargs)
 

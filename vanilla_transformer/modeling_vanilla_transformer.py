@@ -536,7 +536,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.embed_tokens = value
 
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         if self.config.target_vocab_size is None:
             self.decoder._resize_token_embeddings(*args, **kwargs)
         return self.encoder._resize_token_embeddings(*args, **kwargs)
@@ -558,13 +558,14 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        encoded: BaseModelOutput = encoder_outputs
+        if not isinstance(encoder_outputs, BaseModelOutput):
+            encoded = BaseModelOutput(*encoder_outputs)
 
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
@@ -577,9 +578,9 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
 
 
@@ -630,7 +631,7 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         self.tie_weights()
         return embeddings
 
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         if self.config.target_vocab_size is not None:
             return self.model._resize_token_embeddings(*args, **kwargs)
         self.model.decoder._resize_token_embeddings(*args, **kwargs)

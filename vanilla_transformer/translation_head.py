@@ -3,9 +3,12 @@
 Shapes: B batch, T target tokens, D width of the states below the output layer, V vocabulary.
 """
 
+from typing import Any
+
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from transformers import GenerationConfig
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, is_torchdynamo_compiling
@@ -19,15 +22,30 @@ class TranslationHead:
 
     A class lists it before `GenerationMixin`, whose length it changes. `search_name` is the search that decodes the
     model, a key of `searches.SEARCHES`. `is_autoregressive` says that the logits at a position are those of the next
-    token. `longest_sequence` is the longest source or target in tokens, `None` for no
-    limit.
+    token. `longest_sequence` is the longest source or target in tokens, `None` for no limit.
     """
+
+    # Attributes of the model class.
+    config: Any
+    lm_head: Any
+    training: bool
+    tp_size: int | None
 
     search_name = "beam_search"
     is_autoregressive = True
-    longest_sequence: int | None = None
 
-    def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
+    @property
+    def longest_sequence(self) -> int | None:
+        return None
+
+    def _prepare_generated_length(
+        self,
+        generation_config: GenerationConfig,
+        has_default_max_length: bool,
+        *args: Any,
+        inputs_tensor: torch.Tensor,
+        **kwargs: Any,
+    ) -> GenerationConfig:
         """If `generate` is given no length: the longest source plus 50 tokens (section 6.1). The library's default of
         20 tokens would cut off most translations."""
         if has_default_max_length and generation_config.max_new_tokens is None:
@@ -35,7 +53,7 @@ class TranslationHead:
             if self.longest_sequence is not None:
                 room = self.longest_sequence - kwargs["input_ids_length"]
                 generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
-        return super()._prepare_generated_length(
+        return super()._prepare_generated_length(  # type: ignore[misc]
             generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
         )
 

@@ -10,7 +10,7 @@ Helcl et al. (2022, "Non-Autoregressive Machine Translation: It's Not that Fast 
 matters: a speed-up over a slow baseline, at batch size 1 only, or without the best engine, says little.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -92,7 +92,7 @@ def measure(options: MaskPredictBenchmarkArguments) -> Iterator[Table]:
         )
 
 
-def make_systems(options: MaskPredictBenchmarkArguments, device: torch.device) -> dict[str, Callable[..., list[str]]]:
+def make_systems(options: MaskPredictBenchmarkArguments, device: torch.device) -> Mapping[str, Callable[..., Any]]:
     """Functions that translate a batch of lines, by name."""
     assert options.model is not None
     assert options.baseline is not None
@@ -127,7 +127,7 @@ def _batches(lines: list[str], size: int) -> Iterator[list[str]]:
 
 
 def compare(
-    systems: dict[str, Callable[[], list[str]]],
+    systems: Mapping[str, Callable[[], list[str]]],
     number: int,
     references: list[str],
     rounds: int,

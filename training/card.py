@@ -29,7 +29,13 @@ METRICS = {
 }
 # What the card calls a type of model, and its tags on the Hub.
 TRANSFORMER = ('the Transformer of "Attention Is All You Need"', ["attention-is-all-you-need"])
-TITLES = {"rnn_search": ("a recurrent encoder-decoder (RNNsearch, Bahdanau et al. 2015)", ["rnn_search", "gru"])}
+TITLES = {
+    "rnn_search": ("a recurrent encoder-decoder (RNNsearch, Bahdanau et al. 2015)", ["rnn_search", "gru"]),
+    "mask_predict": (
+        'the conditional masked language model of "Mask-Predict" (Ghazvininejad et al. 2019)',
+        ["mask_predict", "non-autoregressive"],
+    ),
+}
 # Paths and settings of one machine.
 NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
 
@@ -61,7 +67,7 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     """The card of a run, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe = _recipe(run)
-    results = _results(run, recipe, options, with_defaults(model.generation_config))
+    results = _results(run, recipe, options, with_defaults(model))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
     variables = _variables(run, recipe, model, options)
     return str(
@@ -105,7 +111,7 @@ def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, option
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
         "title": TITLES.get(model.config.model_type, TRANSFORMER)[0],
         "architecture": _architecture(model.config),
-        "decoding": with_defaults(model.generation_config),
+        "decoding": with_defaults(model),
         "curve": "learning_curve.png" if (run / "learning_curve.png").is_file() else None,
         "stages": [
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
@@ -174,15 +180,21 @@ def _require_this_model(evaluation: dict[str, Any], run: Path, path: Path) -> No
         raise ValueError(f"{path} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
 
 
+# Words for the options of a search.
+DECODING_WORDS = {
+    **{"num_beams": "beam", "length_penalty": "alpha"},
+    **{"length_candidates": "length candidates", "length_ratio": "length ratio"},
+}
+
+
 def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> str:
     """The number of sentences, and every setting of the evaluation that is not the model's default."""
     decoding = {**model_decoding, **(evaluation.get("decoding") or {})}
-    beams, alpha = decoding["num_beams"], decoding["length_penalty"]
     words = [f"{evaluation['sentences']:,} sentences"]
     if evaluation.get("model") is None:
         words.append("translations from a file")
-    elif (beams, alpha) != (model_decoding["num_beams"], model_decoding["length_penalty"]):
-        words.append(f"beam {beams}, alpha {alpha}")
+    elif any(decoding[name] != value for name, value in model_decoding.items()):
+        words += [f"{DECODING_WORDS.get(name, name)} {decoding[name]}" for name in model_decoding]
     if decoding.get("penalty", "gnmt") != "gnmt":
         words.append(f"penalty {decoding['penalty']}^alpha")
     if decoding.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS) != DEFAULT_EXTRA_TOKENS:

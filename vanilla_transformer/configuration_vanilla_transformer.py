@@ -114,6 +114,7 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     ```"""
 
     model_type = "vanilla_transformer"
+    decoder_is_causal = True  # not a field: a model whose decoder sees all positions is another model_type
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
         "hidden_size": "d_model",

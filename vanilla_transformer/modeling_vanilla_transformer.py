@@ -229,7 +229,11 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         super().__init__()
         residual = RESIDUALS[config.norm_placement]
         self.self_attn = VanillaTransformerAttention(
-            config, config.decoder_attention_heads, layer_idx, is_causal=True, pattern=config.attention_pattern
+            config,
+            config.decoder_attention_heads,
+            layer_idx,
+            is_causal=config.decoder_is_causal,
+            pattern=config.attention_pattern,
         )
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
@@ -421,7 +425,9 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
 
     def __init__(self, config: VanillaTransformerConfig):
         layers = [VanillaTransformerDecoderLayer(config, layer_idx) for layer_idx in range(config.decoder_layers)]
-        super().__init__(config, config.output_vocab_size, config.decoder_attention_heads, layers, is_causal=True)
+        super().__init__(
+            config, config.output_vocab_size, config.decoder_attention_heads, layers, config.decoder_is_causal
+        )
 
     @merge_with_config_defaults
     @capture_outputs
@@ -446,7 +452,11 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
 
         embeddings = self.embed(input_ids, inputs_embeds)
         attention_mask = self.pattern.mask(
-            self.config, embeddings, attention_mask, is_causal=True, past_key_values=past_self_attention
+            self.config,
+            embeddings,
+            attention_mask,
+            is_causal=self.config.decoder_is_causal,
+            past_key_values=past_self_attention,
         )
         encoder_attention_mask = create_bidirectional_mask(
             config=self.config,

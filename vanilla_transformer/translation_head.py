@@ -36,8 +36,8 @@ class TranslationHead:
     `TranslationConfig`.
 
     A class lists it before `GenerationMixin`, whose length it changes. `search_name` is the search that decodes the
-    model, a key of `searches.SEARCHES`. `longest_sequence` is the longest source or target in tokens, `None` for no
-    limit.
+    model, a key of `searches.SEARCHES`. `is_autoregressive` says that the logits at a position are those of the next
+    token. `longest_sequence` is the longest source or target in tokens, `None` for no limit.
     """
 
     # Attributes of the model class.
@@ -51,6 +51,7 @@ class TranslationHead:
     tie_weights: Callable[[], None]
 
     search_name = "beam_search"
+    is_autoregressive = True
 
     @property
     def longest_sequence(self) -> int | None:

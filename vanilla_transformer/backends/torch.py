@@ -11,7 +11,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 
 from ..loading import find_device, load_model
 from ..quantization import QUANTIZATIONS, quantized, require_quantization
-from ..searches import search_of
+from ..searches import require_own_options, search_of
 from ..weight_sharing import copy_sharing_weights
 from .protocol import Attention, Generated, TokenIds
 
@@ -96,10 +96,18 @@ class TorchBackend:
         return longest_sequence(self._model)
 
     def require_options(self, options: dict[str, Any]) -> None:
-        """Accepts all options: `generate` has them, and refuses unknown ones itself."""
+        """Refuses options of another search than the model's. `generate` refuses unknown ones itself."""
+        if options.get("do_sample"):
+            self.require_support("sample=True")
+        require_own_options(self._model, options)
 
     def require_support(self, call: str) -> None:
-        """Accepts all calls."""
+        """Refuses calls that need a model that works from left to right, if this one does not."""
+        if not getattr(self._model, "is_autoregressive", True):
+            raise ValueError(
+                f"{call} needs a model that works from left to right, and {type(self._model).__name__} writes all "
+                "tokens at once: use an autoregressive model."
+            )
 
     def set_seed(self, seed: int) -> None:
         """Seeds torch's random numbers, which draw the samples."""

@@ -53,7 +53,7 @@ class VariantArguments:
     )
     only: list[str] = key([], "Names of the variants to train; by default all.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.variants, str):
             try:
                 self.variants = json.loads(self.variants)

@@ -25,7 +25,12 @@ Tokenised, lower-cased text, as Multi30k results are published:
 
     vanilla-evaluate-bleu --model runs/mine/model --test_files data/test.tok --tokenized --lowercase
 
-The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
+Several models are an ensemble, which decodes with the mean of their probabilities:
+
+    vanilla-evaluate-bleu --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
+
+The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla-compare-evaluations shows several
+such folders in one table and one picture.
 """
 
 import sys
@@ -74,10 +79,12 @@ PICTURE = "bleu_by_length.png"
 class EvaluationArguments:
     """What to score, and how."""
 
-    model: str | None = key(None, "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: list[str] = key(
+        [], "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ... Several are an ensemble."
+    )
     hypotheses: str | None = key(None, "File with translations to score, one a line, instead of --model.")
-    baseline_model: str | None = key(
-        None, "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
+    baseline_model: list[str] = key(
+        [], "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
     )
     baseline_hypotheses: str | None = key(None, "File with translations to compare with, instead of --baseline_model.")
     bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")
@@ -130,16 +137,13 @@ def evaluate(
         test_sets = load_corpus(corpus, splits=("test",)).splits
         if len(test_sets) > 1 and (options.hypotheses or options.baseline_hypotheses):
             raise ValueError("Translations in a file belong to one test set: give --test_files or one of --test_sets.")
-        systems = [Translator.from_pretrained(model, **vars(loading)) if model else None for model in _models(options)]
+        models = (options.model, options.baseline_model)
+        systems = [Translator.from_pretrained(model, **vars(loading)) if model else None for model in models]
         results = {}
         for name, dataset in test_sets.items():
             subfolder = folder / name if len(test_sets) > 1 else folder
             results[name] = evaluate_set(name, list(dataset), subfolder, systems, options, decoding, loading, corpus)
     return results
-
-
-def _models(options: EvaluationArguments) -> tuple[str | None, str | None]:
-    return options.model, options.baseline_model
 
 
 def evaluate_set(
@@ -165,7 +169,8 @@ def evaluate_set(
         **scores(sources, system, references, baseline, options, corpus),
         **description(name, options, loading, corpus, len(pairs)),
     }
-    plot_bleu_by_length([Bucket(**bucket) for bucket in results["by_source_length"]], folder / PICTURE)
+    buckets = [Bucket(**bucket) for bucket in results["by_source_length"]]
+    plot_bleu_by_length({"system": buckets}, folder / PICTURE)
     write_json(folder / RESULTS, results)
     return results
 
@@ -181,7 +186,7 @@ def _require_options_with_effect(
 def languages(options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
     """The languages of the text: those given, or those of the models. They must not contradict each other."""
     agreed = corpus.languages
-    for model in filter(None, (options.model, options.baseline_model)):
+    for model in (*options.model, *options.baseline_model):
         hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
         agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
     agreed = languages_of_corpus(corpus.with_languages(agreed))
@@ -206,7 +211,9 @@ def translations(
         require_same_number(texts, sources, f"lines in {file}")
         return Translations(texts, None)
     assert translator is not None  # the options give one of the two
-    settings = with_defaults(translator.model.generation_config, **vars(decoding))
+    settings = with_defaults(translator.model, **vars(decoding))
+    if "num_beams" in settings:
+        settings.setdefault("penalty", "gnmt")  # the default of beam search, for the record
     return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
 
 
@@ -222,7 +229,7 @@ def scores(
     corpus: CorpusArguments,
 ) -> dict[str, Any]:
     """All scores, as results.json holds them."""
-    settings = {
+    settings: dict[str, Any] = {
         "target_lang": corpus.target_lang,
         "tokenized": options.tokenized,
         "lowercase": options.lowercase,
@@ -232,6 +239,7 @@ def scores(
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
     if options.comet:
         results["comet"] = comet(options.comet, sources, system.texts, references)._asdict()
+    results["lengths"] = lengths(system.texts, references)
     buckets = bleu_by_length(sources, system.texts, references, options.length_bounds, metrics["sacrebleu"])
     results["by_source_length"] = [bucket._asdict() for bucket in buckets]
     if baseline is not None:
@@ -240,6 +248,22 @@ def scores(
     if baseline is not None and baseline.decoding:
         results["baseline_decoding"] = baseline.decoding
     return results
+
+
+def lengths(hypotheses: list[str], references: list[str]) -> dict[str, float]:
+    """Words of the translations for each word of the references, and the share of words that repeat the one before,
+    which models that write all words at once are prone to."""
+    words, reference_words = ([line.split() for line in lines] for lines in (hypotheses, references))
+    return {
+        "ratio": sum(map(len, words)) / max(sum(map(len, reference_words)), 1),
+        "repeated_words": repeated_words(words),
+        "repeated_words_of_references": repeated_words(reference_words),
+    }
+
+
+def repeated_words(lines: list[list[str]]) -> float:
+    repeated = sum(left == right for line in lines for left, right in pairwise(line))
+    return repeated / max(sum(map(len, lines)), 1)
 
 
 def comparisons(
@@ -269,12 +293,17 @@ def description(
         test_set["references"] = more
     names = ("model", "hypotheses", "baseline_model", "baseline_hypotheses")
     return {
-        **{option: getattr(options, option) for option in names if getattr(options, option)},
+        **{option: _one_or_all(getattr(options, option)) for option in names if getattr(options, option)},
         "loading": vars(loading) if uses_model else None,
         "corpus": {**test_set, "source_lang": corpus.source_lang, "target_lang": corpus.target_lang},
         "sentences": sentences,
         "versions": versions("sacremoses", "unbabel-comet"),
     }
+
+
+def _one_or_all(value: str | list[str]) -> str | list[str]:
+    """Returns one model by its name, and an ensemble as a list."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 # --- printed tables ---
@@ -289,11 +318,20 @@ def readable(results: dict[str, Any]) -> str:
             *((name, f"{score['score']:.2f}", score["signature"]) for name, score in metrics.items()),
         ],
         [("words of the source", "sacrebleu", "sentences"), *map(_bucket_row, results["by_source_length"])],
+        _length_rows(results["lengths"]),
     ]
     if "against_baseline" in results:
         rows = [_comparison_row(name, comparison) for name, comparison in results["against_baseline"].items()]
         tables.append([("paired bootstrap", "system", "baseline", "p-value", "significant (p < 0.05)"), *rows])
     return "\n\n".join(map(aligned, tables))
+
+
+def _length_rows(lengths: dict[str, float]) -> list[tuple[str, ...]]:
+    repeated, expected = lengths["repeated_words"], lengths["repeated_words_of_references"]
+    return [
+        ("words for each word of the references", f"{lengths['ratio']:.3f}"),
+        ("words that repeat the one before", f"{repeated:.2%} (references: {expected:.2%})"),
+    ]
 
 
 def _bucket_row(bucket: dict[str, Any]) -> tuple[str, ...]:

@@ -6,6 +6,7 @@
     vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
     vanilla-translate --model runs/demo/model --input news.en --output news.de --glossary terms.tsv
     vanilla-translate --model runs/demo/model --input report.txt --output report.de.txt --split_sentences
+    vanilla-translate --model runs/seed1/model runs/seed2/model --input news.en --output news.de   # an ensemble
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
@@ -44,10 +45,10 @@ BUNDLED_MODEL_NOTE = (
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
-    model: str | None = key(
-        None,
-        "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... By default the bundled "
-        "multi30k-en-de-tiny, which translates English image captions into German.",
+    model: list[str] = key(
+        [],
+        "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
+        "default the bundled multi30k-en-de-tiny, which translates English image captions into German.",
     )
     input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
     output: str | None = key(None, "File for the translations; default: standard output.")
@@ -82,7 +83,7 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
     try:
         with output as file:
-            if options.model is None:
+            if not options.model:
                 print(BUNDLED_MODEL_NOTE, file=sys.stderr)
             translator = Translator.from_pretrained(
                 options.model or BUNDLED[0],

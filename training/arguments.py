@@ -32,7 +32,28 @@ def key(default: Any, help: str) -> Any:
 
 
 @dataclass
-class CorpusArguments:
+class CleaningArguments:
+    """Which pairs are left out."""
+
+    num_proc: int | None = key(None, "Processes for cleaning and tokenising; one by default.")
+
+    drop_empty: bool = key(True, "Leave out training pairs with an empty side.")
+    drop_identical: bool = key(False, "Leave out training pairs with identical sides.")
+    drop_duplicates: bool = key(False, "Leave out repeated training pairs.")
+    max_words: int | None = key(None, "Leave out training pairs with more words (by white space) on a side.")
+    max_ratio: float | None = key(
+        None, "Leave out training pairs if one side has more than this many times the words of the other."
+    )
+
+    def __post_init__(self) -> None:
+        for name in ("max_words", "max_ratio", "num_proc"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1, or left out.")
+
+
+@dataclass
+class CorpusArguments(CleaningArguments):
     """Where the parallel text is, and which training pairs are left out.
 
     Give either `dataset` or `*_files`. To translate in the other direction, swap `source_lang` and `target_lang`.
@@ -62,6 +83,11 @@ class CorpusArguments:
         "Files to train on: a prefix such as data/train for data/train.en + data/train.de, the two files themselves, "
         "or .tsv, .csv, .jsonl and .parquet tables. Files may be gzipped (.gz), and * and ? match several.",
     )
+    train_weights: list[float] = key(
+        [],
+        "How often each entry of train_files counts, for example 3 1: whole copies, and a random share of one more "
+        "for a fraction. By default each counts once.",
+    )
     validation_files: list[str] = key([], "Files to validate on, in the same formats.")
     test_files: list[str] = key([], "Files to test on, in the same formats.")
     test_sets: list[str] = key(
@@ -73,15 +99,6 @@ class CorpusArguments:
     columns: list[str] = key([], "Column names for .tsv and .csv files that have no header line, for example: en de.")
 
     streaming: bool = key(False, "Read the corpus while training instead of preparing it on disk first.")
-    num_proc: int | None = key(None, "Processes for cleaning and tokenising; one by default.")
-
-    drop_empty: bool = key(True, "Leave out training pairs with an empty side.")
-    drop_identical: bool = key(False, "Leave out training pairs with identical sides.")
-    drop_duplicates: bool = key(False, "Leave out repeated training pairs.")
-    max_words: int | None = key(None, "Leave out training pairs with more words (by white space) on a side.")
-    max_ratio: float | None = key(
-        None, "Leave out training pairs if one side has more than this many times the words of the other."
-    )
 
     @property
     def languages(self) -> Languages:
@@ -107,7 +124,7 @@ class CorpusArguments:
         """The files of further references for each test set."""
         return _named("references", self.references)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("source_lang", "target_lang"):
             if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
@@ -133,10 +150,21 @@ class CorpusArguments:
             )
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
-        for name in ("max_words", "max_ratio", "num_proc"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise ValueError(f"{name}={value} must be at least 1, or left out.")
+        self._require_weights()
+        super().__post_init__()
+
+    def _require_weights(self) -> None:
+        if not self.train_weights:
+            return
+        if len(self.train_weights) != len(self.train_files):
+            raise ValueError(
+                f"train_weights has {len(self.train_weights)} numbers, but train_files has {len(self.train_files)} "
+                "entries: give one number for each entry."
+            )
+        if min(self.train_weights) <= 0:
+            raise ValueError(f"train_weights={self.train_weights} must be above 0: leave out files that do not count.")
+        if self.streaming:
+            raise ValueError("train_weights needs the corpus on disk: set streaming to false, or leave it out.")
 
 
 def _named(option: str, words: list[str]) -> dict[str, list[str]]:
@@ -170,7 +198,7 @@ class VocabularyArguments:
         None, "Learn from the first pairs only, about this many (rounded up to thousands)."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name in ("vocabulary_pairs", "min_frequency"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -193,8 +221,9 @@ class ModelArguments:
 
     model_type: str = key(
         "vanilla_transformer",
-        "Architecture of a new model: vanilla_transformer, or any encoder-decoder of transformers such as marian or "
-        "t5.",
+        "Architecture of a new model: vanilla_transformer, rnn_search (the recurrent model before it), mask_predict "
+        "(writes all tokens at once), or any "
+        "encoder-decoder of transformers such as marian or t5.",
     )
     preset: str = key(
         "base",
@@ -204,6 +233,11 @@ class ModelArguments:
         None, 'Config fields of the model, set on top of the preset, for example {"dropout": 0.3}.'
     )
     model_name_or_path: str | None = key(None, "A trained model to continue from, instead of a new one.")
+    initialize_from: str | None = key(
+        None,
+        "A trained vanilla_transformer whose weights and vocabulary a new model of another type starts from; for "
+        "example a mask_predict model from its teacher.",
+    )
     tokenizer: str | None = key(
         None, "An existing tokenizer (folder or Hub); by default one is learned from the training text."
     )
@@ -213,8 +247,12 @@ class ModelArguments:
     length_penalty: float | None = key(
         None, "Alpha of the length penalty, stored in the same way; by default unchanged, and the paper's 0.6 is used."
     )
+    iterations: int | None = key(None, "For mask_predict: passes of the decoder, stored in the same way; default 10.")
+    length_candidates: int | None = key(
+        None, "For mask_predict: lengths tried for each sentence, stored in the same way; default 5."
+    )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.model_config, str):
             try:
                 self.model_config = json.loads(self.model_config)
@@ -224,7 +262,18 @@ class ModelArguments:
             raise ValueError(
                 f'model_config={self.model_config!r} must map fields to values, for example {{"dropout": 0.3}}.'
             )
-        require_decoding(self.num_beams, self.length_penalty)
+        require_decoding(**self.decoding)
+        if self.initialize_from and self.model_name_or_path:
+            raise ValueError(
+                f"initialize_from={self.initialize_from!r} is for a new model, but model_name_or_path="
+                f"{self.model_name_or_path!r} continues a trained one: give one of them."
+            )
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The decoding options that are given."""
+        names = ("num_beams", "length_penalty", "iterations", "length_candidates")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def config_fields(self) -> dict[str, Any]:
@@ -242,13 +291,26 @@ class DecodingArguments:
     length_penalty: float | None = key(
         None, "Alpha of the length penalty, higher for longer output; by default the model's, else 0.6."
     )
-    penalty: Literal["gnmt", "length"] = key("gnmt", "gnmt: ((5 + length) / 6)^alpha; length: length^alpha.")
+    penalty: Literal["gnmt", "length"] | None = key(
+        None, "gnmt: ((5 + length) / 6)^alpha, the default; length: length^alpha."
+    )
     max_extra_tokens: int = key(
         DEFAULT_EXTRA_TOKENS, "Maximum number of tokens that a translation has more than its source."
     )
 
-    def __post_init__(self):
-        require_decoding(self.num_beams, self.length_penalty, self.max_extra_tokens)
+    iterations: int | None = key(
+        None, "For mask_predict models: passes of the decoder; by default the model's, else 10."
+    )
+    length_candidates: int | None = key(
+        None, "For mask_predict models: lengths tried for each sentence; by default the model's, else 5."
+    )
+    length_ratio: float | None = key(
+        None, "For mask_predict models: factor on the predicted length, 0.8 for terser translations; default 1."
+    )
+
+    def __post_init__(self) -> None:
+        checked = {name: value for name, value in vars(self).items() if name != "penalty"}
+        require_decoding(**checked)
 
 
 @dataclass
@@ -337,7 +399,8 @@ def _as_typed(name: str, value: Any, action: Action) -> Any:
     """Converts a recipe's value to what the command line would give, so that the same checks apply."""
     if value is None and action.default is not None:
         raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
-    if isinstance(value, list | dict) and (action.type in (int, float, string_to_bool) or action.choices):
+    takes_one = action.nargs != "+" and (action.type in (int, float, string_to_bool) or action.choices)
+    if isinstance(value, list | dict) and takes_one:
         raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
     if isinstance(value, str) and action.nargs == "+":
         return [value]

@@ -20,7 +20,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
+import numpy as np
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    List,
+    Value,
+    concatenate_datasets,
+    get_dataset_config_names,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
@@ -30,10 +40,12 @@ from vanilla_transformer.training.cleaning import CleaningReport, clean
 from vanilla_transformer.training.corpus_files import choose_columns, lines_in_files, pairs_in_files, state_of
 from vanilla_transformer.training.demo.grammar import demo_corpus
 from vanilla_transformer.training.metrics import Reference, require_same_number
+from vanilla_transformer.training.mixing import copies
 
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
 TEXT = Features({"source": Value("string"), "target": Value("string")})
 DEMO_LANGUAGES = Languages("en", "de")
 # Four bytes per id: half the size of the default on disk.
@@ -61,8 +73,8 @@ class Corpus:
         return split in self.splits
 
 
-def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) -> Corpus:
-    """Loads splits of a corpus and cleans the training split.
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, *, seed: int = 0) -> Corpus:
+    """Loads splits of a corpus, cleans the training split and repeats its files by their weights.
 
     The other splits stay as they are, because scores on a cleaned test set cannot be compared.
 
@@ -70,6 +82,7 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
         arguments: Where the text is, and its languages.
         splits: The splits to load. The first must exist; others that the corpus does not have are left out. With
             `test`, further test sets are loaded under their names.
+        seed: Seed of the pairs that a fraction in `train_weights` draws.
     """
     languages_of_corpus(arguments)  # before any work
     loaded: dict[str, Dataset | IterableDataset]
@@ -91,6 +104,8 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
     loaded["train"], report = clean(loaded["train"], arguments)
     if isinstance(loaded["train"], Dataset) and not report.kept:
         raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
+    if arguments.train_weights:
+        loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
     return Corpus(loaded, report)
 
 
@@ -194,9 +209,29 @@ def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDa
 
 
 def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    if split != "train" or not arguments.train_weights:
+        return _load_together(arguments, split, arguments.files(split))
+    parts = [_load_together(arguments, split, [file]) for file in arguments.train_files]
+    return concatenate_datasets(
+        [part.add_column(FILE, np.full(len(part), number)) for number, part in enumerate(parts)]
+    )
+
+
+def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport, seed: int) -> Dataset:
+    """Repeats the pairs of each file by its weight, and reports how many there are then."""
+    file_of_pair = dataset.with_format("numpy")[FILE][:]
+    chosen = []
+    for number, (file, weight) in enumerate(zip(arguments.train_files, arguments.train_weights, strict=True)):
+        pairs = np.flatnonzero(file_of_pair == number)
+        chosen.append(pairs[copies(len(pairs), weight, seed + number)])
+        report.mixed[f"{file} x {weight:g}"] = len(chosen[-1])
+    return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
+
+
+def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> Dataset | IterableDataset:
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
-        "files": tuple(arguments.files(split)),
+        "files": tuple(files),
         "languages": languages_of_corpus(arguments),
         "columns": tuple(arguments.columns),
     }

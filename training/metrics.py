@@ -265,10 +265,12 @@ def paired_bootstrap(
     """
     require_same_number(system, references)
     require_same_number(baseline, references, "hypotheses of the baseline")
-    named = [("baseline", by.prepared(baseline)), ("system", by.prepared(system))]
+    named: list[tuple[str, Sequence[str]]] = [("baseline", by.prepared(baseline)), ("system", by.prepared(system))]
     test = PairedTest(named, {"metric": by.metric}, by.streams(references), test_type="bs", n_samples=samples)
     signatures, results = test()
     ((name, signature),) = signatures.items()
+    baseline_result: Any
+    system_result: Any
     baseline_result, system_result = results[name]
     # sacreBLEU counts only differences larger than the observed one, so equal systems would get p = 0.
     p_value = 1.0 if system_result.score == baseline_result.score else system_result.p_value

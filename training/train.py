@@ -29,7 +29,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from vanilla_transformer.atomic_writes import whole_folder, write_json
 from vanilla_transformer.decoding_options import with_defaults
 from vanilla_transformer.languages import Languages, load_languages
-from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
+from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, with_mask_token
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     ModelArguments,
@@ -39,7 +39,7 @@ from vanilla_transformer.training.arguments import (
 )
 from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
 from vanilla_transformer.training.corpus import Corpus, languages_of_corpus, load_corpus, references_of, tokenize
-from vanilla_transformer.training.model_building import make_model
+from vanilla_transformer.training.model_building import make_model, needs_mask_token
 from vanilla_transformer.training.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.training.run_directory import (
     require_fresh,
@@ -100,15 +100,17 @@ def train(
         # The first process of a new run learns the vocabulary, even if a refused run left one; the others load it.
         learn = not args.resume_from_checkpoint and args.process_index == 0
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
+    if args.average_if_better and "validation" not in datasets:
+        raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")
     model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     trainer = TranslationTrainer(
         model,
         args,
-        tokenizer=tokenizers[0],
+        processing_class=tokenizers[0],
         target_tokenizer=tokenizers[1],
         train_dataset=datasets["train"],
         eval_dataset=datasets.get("validation"),
@@ -155,6 +157,7 @@ def prepare_data(
     folder: Path,
     *,
     learn: bool,
+    seed: int,
 ) -> tuple[Corpus, Datasets, Tokenizers]:
     """Loads the corpus and the tokenizers, and tokenises every split.
 
@@ -164,13 +167,17 @@ def prepare_data(
         vocabulary_arguments: How to learn a vocabulary, if none is given.
         folder: The folder of the run, which keeps a learned tokenizer.
         learn: Whether this process learns the vocabulary; if not, it loads the one in the folder.
+        seed: Seed of what a fraction in `train_weights` draws.
     """
-    corpus = load_corpus(corpus_arguments)
-    given = model_arguments.tokenizer or model_arguments.model_name_or_path
+    corpus = load_corpus(corpus_arguments, seed=seed)
+    given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
     if not given and learn:
         with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:
             learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
     tokenizers = load_tokenizers(given or folder / "tokenizer")
+    if needs_mask_token(model_arguments):
+        source, target = tokenizers
+        tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))
     datasets: Datasets = {}
     for split, text in corpus.splits.items():
         if split != "train" and isinstance(text, IterableDataset):
@@ -187,11 +194,10 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
     """
     args, folder = trainer.args, Path(trainer.args.output_dir)
     model = trainer.whole_model()
-    averaged = _load_final_weights(trainer, model)
     results: dict[str, Any] = {
-        "averaged": averaged,
+        **_load_final_weights(trainer, model, datasets.get("validation")),
         "ema_decay": args.ema_decay,
-        "decoding": with_defaults(model.generation_config),
+        "decoding": with_defaults(model),
     }
     scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
     for split in scored:
@@ -208,16 +214,33 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
     return results
 
 
-def _load_final_weights(trainer: TranslationTrainer, model: PreTrainedModel) -> list[str]:
-    """Loads the average of the last checkpoints, or the moving average, and returns the names of the checkpoints."""
+def _load_final_weights(
+    trainer: TranslationTrainer, model: PreTrainedModel, validation: Dataset | None
+) -> dict[str, Any]:
+    """Loads the average of the last checkpoints, or the moving average.
+
+    Returns:
+        For results.json: the names of the averaged checkpoints, and the BLEU that the choice was made by, if any.
+    """
     args = trainer.args
     done = [path for path in checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
-    last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
-    if last:
-        _load_state(model, average(load_states(last)))
-    elif trainer.ema is not None:
+    averaged = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    if trainer.ema is not None:
         _load_state(model, trainer.ema.state)
-    return [path.name for path in last]
+    if not averaged:
+        return {"averaged": []}
+    if not args.average_if_better:
+        _load_state(model, average(load_states(averaged)))
+        return {"averaged": [path.name for path in averaged]}
+    assert validation is not None  # `train` requires it
+    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    bleu = {"last": trainer.bleu(model, validation)}
+    _load_state(model, average(load_states(averaged)))
+    bleu["mean"] = trainer.bleu(model, validation)
+    if bleu["mean"] < bleu["last"]:
+        _load_state(model, last)
+        averaged = []
+    return {"averaged": [path.name for path in averaged], "validation_bleu_of": bleu}
 
 
 def _load_state(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:

@@ -34,9 +34,10 @@ from transformers.utils import logging
 from vanilla_transformer import Translator
 from vanilla_transformer.atomic_writes import write_lines
 from vanilla_transformer.loss import IGNORED_LABEL
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers, with_bpe_dropout
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers
 from vanilla_transformer.training.averaging import COMPLETE, checkpoints
 from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
+from vanilla_transformer.training.bpe_dropout import BpeDropout
 from vanilla_transformer.training.callbacks import (
     MetricsFile,
     SetEpoch,
@@ -93,6 +94,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     lr_scheduler: Any
     control: TrainerControl
     sampler: TokenBatchSampler | WindowedTokenBatches
+    noisy_collator: RetokenizingCollator | NoisyPrefixCollator
 
     def __init__(
         self,
@@ -197,8 +199,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         args, tokenizer = self.args, self.processing_class
         collator: Any = TokenColumns(self.data_collator)
         if args.bpe_dropout:
-            noisy = [with_bpe_dropout(side, args.bpe_dropout) for side in (tokenizer, self.target_tokenizer)]
-            collator = RetokenizingCollator(self.data_collator, *noisy)
+            sides = (tokenizer, self.target_tokenizer)
+            dropouts = [BpeDropout(side, args.bpe_dropout, seed=args.seed) for side in sides]
+            collator = self.noisy_collator = RetokenizingCollator(self.data_collator, *dropouts, seed=args.seed)
         if args.prefix_replace or args.prefix_drop:
             start = self.model.config.decoder_start_token_id
             noise = PrefixNoise.for_tokenizer(
@@ -328,6 +331,11 @@ class TranslationTrainer(Seq2SeqTrainer):
         if self.args.should_save:
             write_lines(hypotheses, [" ".join(line.split()) for line in translations])
         return measured
+
+    def bleu(self, model: PreTrainedModel, dataset: Dataset) -> float:
+        """Returns the sacreBLEU of pairs with their text, with the model's decoding options. Collective."""
+        translations = self.translate(model.eval(), dataset["source"][:])
+        return score_texts(translations, dataset["target"][:], names=("sacrebleu",))["sacrebleu"]["score"]
 
     def whole_model(self) -> PreTrainedModel:
         """Returns the model with all its weights in this process.

@@ -65,7 +65,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         None, "Peak learning rate; by default the paper's, (d_model * warmup_steps)^-0.5, times rate_factor."
     )
     rate_factor: float = key(1.0, "Factor on the paper's learning rate; only without learning_rate.")
-    objective: str = key("cross_entropy", "What training minimises: cross_entropy (label-smoothed) or r_drop.")
+    objective: str = key(
+        "cross_entropy",
+        "What training minimises: cross_entropy (label-smoothed) or r_drop; for model_type mask_predict, "
+        "uniform_masking or glancing.",
+    )
     smoothing: Smoothing = key(
         "others",
         "Tokens that share the smoothed probability: others (the authors' choice), all, or no_padding.",
@@ -75,6 +79,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         "Weight alpha of R-Drop: two passes with different dropout must agree; 5 in its paper. More than 0 selects "
         "objective: r_drop. An update then takes about twice as long.",
     )
+    glancing_ratio: float = key(
+        0.5, "For objective glancing: reference tokens shown for each mistake of the model's first pass."
+    )
     bpe_dropout: float = key(0.0, "Share of BPE merges to skip in training text (BPE only); 0.1 is usual.")
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
     prefix_drop: float = key(0.0, "Share of decoder input tokens to replace by <unk>.")
@@ -82,21 +89,32 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     eval_beams: int | None = key(None, "Beam size for BLEU during training; by default the model's (num_beams).")
     early_stopping: int | None = key(None, "Stop after this many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of this many last checkpoints; 0: the last one.")
+    average_if_better: bool = key(
+        False,
+        "Average checkpoints only if that gives a higher BLEU on the validation set than the last weights. In a short "
+        "run with a falling rate, the mean can be worse.",
+    )
     ema_decay: float = key(
         0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
             self.report_to = "none"
         _require_loggers(self.report_to)
         super().__post_init__()
         self._choose_objective()
+        self._require_glancing()
         self._require_learning_rate()
         self._require_own_names()
         self._require_numbers()
         if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
             raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
+        if self.average_if_better and (self.ema_decay or not self.average_checkpoints):
+            raise ValueError(
+                "average_if_better compares the mean of the last checkpoints with the last weights: set "
+                "average_checkpoints to 2 or more and ema_decay to 0."
+            )
         # Token batches have different widths, so one process cannot join them to dispatch them to the others.
         self.accelerator_config.dispatch_batches = False
         # For the speed in the progress bar. (The library's parser does not accept this value as a default.)
@@ -112,6 +130,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"objective={self.objective!r} and r_drop={self.r_drop} do not go together: set r_drop to a weight "
                 "such as 5 for objective r_drop, and to 0 for any other."
+            )
+
+    def _require_glancing(self) -> None:
+        default = type(self).glancing_ratio
+        if not 0 <= self.glancing_ratio <= 1:
+            raise ValueError(f"glancing_ratio={self.glancing_ratio} must be from 0 to 1; {default} is usual.")
+        if self.objective != "glancing" and self.glancing_ratio != default:
+            raise ValueError(
+                f"glancing_ratio={self.glancing_ratio} does nothing with objective={self.objective!r}: leave it out, "
+                "or set objective to glancing."
             )
 
     def _require_learning_rate(self) -> None:

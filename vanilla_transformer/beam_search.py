@@ -19,7 +19,7 @@ id, and the beam slot of the previous step that it continues.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -36,6 +36,10 @@ from transformers.masking_utils import create_bidirectional_mask
 
 # Section 6.1: a translation has at most this many tokens more than its source.
 DEFAULT_EXTRA_TOKENS = 50
+# The paper's values (section 6.1), for `Translator` and the scripts.
+DEFAULTS = {"num_beams": 4, "length_penalty": 0.6}
+OPTIONS = (*DEFAULTS, "penalty", "alpha", "max_extra_tokens", "early_stopping")
+BREADTH = "num_beams"  # the option that limits how many translations of a sentence can be returned
 PENALTIES: dict[str, Callable[[Any], Any]] = {
     # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.
     "gnmt": lambda length: (5 + length) / 6,
@@ -70,7 +74,7 @@ def search(
     penalty: str = "gnmt",
     alpha: float | None = None,
     selection: "MostProbable | None" = None,
-    **model_kwargs,
+    **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """For `generate(custom_generate=beam_search.search)`, with any encoder-decoder of the library.
 
@@ -141,7 +145,7 @@ LEFT_TO_THE_LIBRARY = (
 )
 
 
-def generate(*args, model: PreTrainedModel, **kwargs):
+def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     """`model.generate` with this search, unless an option needs the library's own.
 
     A repository with this file as `custom_generate/generate.py` decodes like this by itself.
@@ -375,6 +379,9 @@ class Trace:
 
 
 def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict) -> "RowPerBeam | RowPerSentence":
+    """Chooses how the model runs. A model may bring its own stepper, as an ensemble does."""
+    if hasattr(model, "make_stepper"):
+        return model.make_stepper(beams, model_kwargs)
     return (RowPerSentence if RowPerSentence.fits(model, model_kwargs) else RowPerBeam)(model, beams, model_kwargs)
 
 
@@ -512,7 +519,12 @@ class RowPerSentence:
 class GrowingLayer(DynamicLayer):
     """Keys and values [B, H, T, d] with room to grow, so that a new token does not copy the earlier ones."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if start == 0:
@@ -568,5 +580,5 @@ def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max
             )
 
 
-def _is_pair(cache) -> bool:
+def _is_pair(cache: Cache | None) -> TypeGuard[EncoderDecoderCache]:
     return isinstance(cache, EncoderDecoderCache)

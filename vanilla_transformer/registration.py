@@ -7,6 +7,7 @@ classes or pipelines, or one that uses this package's model.
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -15,9 +16,22 @@ from types import ModuleType
 from typing import Any
 
 
-MODEL_TYPE = "vanilla_transformer"
-CONFIGURATION = "vanilla_transformer.configuration_vanilla_transformer"
-MODELING = "vanilla_transformer.modeling_vanilla_transformer"
+PACKAGE = "vanilla_transformer"
+# For each model type: the class of its config, and the classes that the auto classes make.
+MODELS = {
+    "vanilla_transformer": (
+        "VanillaTransformerConfig",
+        {
+            "AutoModel": "VanillaTransformerModel",
+            "AutoModelForSeq2SeqLM": "VanillaTransformerForConditionalGeneration",
+        },
+    ),
+    "rnn_search": ("RnnSearchConfig", {"AutoModelForSeq2SeqLM": "RnnSearchForConditionalGeneration"}),
+    "mask_predict": (
+        "MaskPredictConfig",
+        {"AutoModel": "MaskPredictModel", "AutoModelForSeq2SeqLM": "MaskPredictForConditionalGeneration"},
+    ),
+}
 
 
 def register() -> None:
@@ -34,24 +48,30 @@ def register() -> None:
 # --- what is registered ---
 
 
-def _register_config() -> None:
-    """Lets `AutoConfig` find the config class, which is imported when it is looked up."""
+def _config_class(model_type: str) -> Any:
+    return getattr(import_module(f"{PACKAGE}.configuration_{model_type}"), MODELS[model_type][0])
+
+
+def _register_configs() -> None:
+    """Lets `AutoConfig` find the config classes, which are imported when they are looked up."""
     mapping = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
     mapping._extra_content = _LazyConfigs(mapping._extra_content)
 
 
-def _register_models() -> None:
-    """Lets the auto classes find the models of the config."""
-    from transformers import AutoModel, AutoModelForSeq2SeqLM
+def _register_models(model_type: str) -> None:
+    """Lets the auto classes find the models of a config."""
+    auto_classes = import_module("transformers.models.auto.modeling_auto")
+    modeling = import_module(f"{PACKAGE}.modeling_{model_type}")
+    for auto_class, name in MODELS[model_type][1].items():
+        getattr(auto_classes, auto_class).register(_config_class(model_type), getattr(modeling, name), exist_ok=True)
 
-    config, modeling = import_module(CONFIGURATION).VanillaTransformerConfig, import_module(MODELING)
-    AutoModel.register(config, modeling.VanillaTransformerModel, exist_ok=True)
-    AutoModelForSeq2SeqLM.register(config, modeling.VanillaTransformerForConditionalGeneration, exist_ok=True)
 
+def _import_models(model_type: str) -> None:
+    """Imports the models after their config, which the auto classes may be given directly.
 
-def _import_models() -> None:
-    """Imports the models after their config, which the auto classes may be given directly."""
-    import_module(MODELING)  # if it imports the config itself, this does nothing, and its own action follows
+    If they are being imported themselves and asked for the config, this does nothing: their own action follows.
+    """
+    import_module(f"{PACKAGE}.modeling_{model_type}")
 
 
 def _register_pipeline() -> None:
@@ -65,26 +85,27 @@ def _register_pipeline() -> None:
     )
 
 
+# What to do after the import of a module.
 ACTIONS: dict[str, Callable[[], None]] = {
-    "transformers.models.auto.configuration_auto": _register_config,
+    "transformers.models.auto.configuration_auto": _register_configs,
     "transformers.pipelines": _register_pipeline,
-    CONFIGURATION: _import_models,
-    MODELING: _register_models,
+    **{f"{PACKAGE}.configuration_{model_type}": partial(_import_models, model_type) for model_type in MODELS},
+    **{f"{PACKAGE}.modeling_{model_type}": partial(_register_models, model_type) for model_type in MODELS},
 }
 
 
 class _LazyConfigs(dict):
-    """The library's table of registered configs, in which this package's is imported at its first use."""
+    """The library's table of registered configs, in which this package's are imported at their first use."""
 
     def __init__(self, content: dict[str, Any]):
-        super().__init__({MODEL_TYPE: None, **content})
+        super().__init__({**dict.fromkeys(MODELS), **content})
 
     def __getitem__(self, key: str) -> Any:
         if super().__getitem__(key) is None:
-            self[key] = import_module(CONFIGURATION).VanillaTransformerConfig
+            self[key] = _config_class(key)
         return super().__getitem__(key)
 
-    def __iter__(self) -> Iterator[str]:  # without it, dict(self) would copy the empty entry
+    def __iter__(self) -> Iterator[str]:  # without it, dict(self) would copy the empty entries
         return super().__iter__()
 
     def values(self) -> Any:

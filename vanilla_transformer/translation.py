@@ -11,6 +11,7 @@ Any encoder-decoder of the library that translates can be used: this package's, 
 one `Translator`.
 """
 
+import inspect
 import math
 import re
 import threading
@@ -25,7 +26,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .backends import Backend, backend_named
-from .backends.torch import longest_sequence
+from .backends.ensemble import EnsembleBackend
+from .backends.torch import TorchBackend, longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
 from .decoding_options import (
     max_output_length,
@@ -38,6 +40,7 @@ from .glossary import Glossary, continuing_tokens
 from .languages import Languages, languages_of
 from .lexical_constraints import LexicalConstraints
 from .loading import HUB_OPTIONS, find_device, find_model
+from .searches import search_of
 from .sentences import split_sentences as sentences_of
 from .tokenization_vanilla_transformer import load_tokenizers
 
@@ -65,8 +68,10 @@ class Hypothesis:
         tokens: The tokens of the translation.
         read_tokens: The tokens that the decoder read to write them: its first token, then all `tokens` but the last.
         attention: Attention of each decoder layer and head from `tokens` to `source_tokens`: [layers, heads, T, S].
-        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T].
-        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S].
+        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T]; `None` for a
+            recurrent decoder.
+        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
+            recurrent encoder.
     """
 
     text: str
@@ -168,7 +173,7 @@ class Translator:
     @classmethod
     def from_pretrained(
         cls,
-        name_or_path: str | Path,
+        name_or_path: str | Path | Sequence[str | Path],
         *,
         device: str | None = None,
         backend: str = "torch",
@@ -179,23 +184,31 @@ class Translator:
 
         Args:
             name_or_path: Folder, name on the Hub, or `"multi30k-en-de-tiny"`: the bundled model, which translates
-                English image captions into German.
+                English image captions into German. Several are an ensemble: the mean of their probabilities decides.
+                They need the same vocabulary, and torch.
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
             quantization: As above.
             options: `max_tokens`, `window` and `split_sentences` as above, and options of `from_pretrained` such as
                 `dtype` and `revision`.
         """
-        name_or_path = find_model(name_or_path)
-        names = ("max_tokens", "window", "split_sentences")
-        own_options = {name: options.pop(name) for name in names if name in options}
+        own = ("max_tokens", "window", "split_sentences")
+        own_options = {name: options.pop(name) for name in own if name in options}
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
-        loaded = backend_named(backend).from_pretrained(
-            name_or_path, device=device, quantization=quantization, **options
-        )
-        return cls.from_backend(loaded, *load_tokenizers(name_or_path, **hub_options), **own_options)
+        several = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path)
+        names = [find_model(name) for name in several]
+        if not names:
+            raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
+        backend_class = backend_named(backend)
+        if len(names) > 1 and backend != TorchBackend.name:
+            raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
+        tokenizers = _load_same_tokenizers(names, **hub_options)
+        where = {"device": device, "quantization": quantization, **options}
+        if len(names) > 1:
+            return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
+        return cls.from_backend(backend_class.from_pretrained(names[0], **where), *tokenizers, **own_options)
 
     @property
     def model(self) -> Any:
@@ -233,7 +246,7 @@ class Translator:
 
         Args:
             texts: A list, a `datasets` column, or any iterator. Only one window of it is kept in memory.
-            n_best: Number of translations of each text, at most `num_beams`.
+            n_best: Number of translations of each text, at most `num_beams` (mask-predict: `length_candidates`).
             prefix: The beginning of the translations: one for all texts, or one (or `None`) for each text.
             sample: Whether to draw translations at random instead of searching for the best.
             attention: Whether to keep the attention weights of encoder and decoder.
@@ -244,7 +257,8 @@ class Translator:
                 for each text. A translation contains the target term for each source term of its text.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
-                instance `temperature` and `top_k`.
+                instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
+                `iterations`, `length_candidates` and `length_ratio`, by default its own or 10, 5 and 1.
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
@@ -287,12 +301,14 @@ class Translator:
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
         require_known_decoding(self.backend.generation_config, generation, sample=sample)
-        require_decoding(*map(generation.get, ("num_beams", "length_penalty", "max_extra_tokens")))
+        checked = inspect.signature(require_decoding).parameters
+        require_decoding(**{name: value for name, value in generation.items() if name in checked})
         if sample:
             return {**sampling_options(**generation), "num_return_sequences": n_best}
-        options = search_options(self.backend.generation_config, **generation)
-        if n_best > options["num_beams"]:
-            raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
+        options = search_options(self.backend.model, **generation)
+        breadth = search_of(self.backend.model).BREADTH
+        if n_best > options[breadth]:
+            raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
         return {**options, "num_return_sequences": n_best}
 
     # --- sentences of texts ---
@@ -529,6 +545,21 @@ class _Source:
     def shape(self) -> tuple[int, int]:
         """What all texts of a batch have in common: tokens of the prefix, and tokens of the terms."""
         return len(self.prefix), sum(map(len, self.terms))
+
+
+def _load_same_tokenizers(
+    names: Sequence[str | Path], **options: Any
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """Loads the tokenizers of the first model, and refuses other models with other vocabularies."""
+    first = load_tokenizers(names[0], **options)
+    for name in names[1:]:
+        for side, other in zip(first, load_tokenizers(name, **options), strict=True):
+            if (side and side.get_vocab()) != (other and other.get_vocab()):
+                raise ValueError(
+                    f"{name} has another vocabulary than {names[0]}: an ensemble needs models that were trained with "
+                    "the same tokenizer."
+                )
+    return first
 
 
 @dataclass(frozen=True)

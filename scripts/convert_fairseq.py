@@ -24,8 +24,8 @@ from vanilla_transformer.converters.fairseq import (
     read_checkpoint,
     read_dictionary,
 )
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.languages import Languages, record_languages
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 

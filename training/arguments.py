@@ -362,10 +362,11 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         _drop_replaced(recipe, words)
         actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: not the form --no_...
         parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
+    for name in _given(words) - known:
+        if name in ADVICE:
+            raise ValueError(f"'--{name}' is not an option: {ADVICE[name]}.")
     namespace, unknown = parser.parse_known_args(words)
     for word in unknown:
-        if advice := ADVICE.get(word.lstrip("-").replace("-", "_").split("=")[0]):
-            raise ValueError(f"{word!r} is not an option: {advice}.")
         hint = suggestion(word.lstrip("-").replace("-", "_"), known)
         raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
     options = vars(namespace)
@@ -384,9 +385,14 @@ ADVICE = {
 }
 
 
+def _given(words: Sequence[str]) -> set[str]:
+    """The names of the options on a command line."""
+    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+
+
 def _drop_replaced(recipe: dict[str, Any], words: Sequence[str]) -> None:
     """Drops the recipe's dataset if the command line gives files, and the recipe's files if it gives a dataset."""
-    given = {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+    given = _given(words)
     files = {"train_files", "validation_files", "test_files"}
     if given & files and "dataset" not in given:
         recipe.pop("dataset", None)

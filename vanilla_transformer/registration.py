@@ -66,30 +66,28 @@ def _register_models(model_type: str) -> None:
         getattr(auto_classes, auto_class).register(_config_class(model_type), getattr(modeling, name), exist_ok=True)
 
 
-def _import_models(model_type: str) -> None:
-    """Imports the models after their config, which the auto classes may be given directly.
-
-    If they are being imported themselves and asked for the config, this does nothing: their own action follows.
-    """
-    import_module(f"{PACKAGE}.modeling_{model_type}")
+def _import(name: str) -> None:
+    """Imports a module of this package, whose own action follows. If it is just being imported, this does nothing."""
+    import_module(f"{PACKAGE}.{name}")
 
 
 def _register_pipeline() -> None:
-    from transformers import AutoModelForSeq2SeqLM
-    from transformers.pipelines import PIPELINE_REGISTRY
-
-    from .translation_pipeline import TranslationPipeline
-
-    PIPELINE_REGISTRY.register_pipeline(
-        "vanilla-translation", pipeline_class=TranslationPipeline, pt_model=AutoModelForSeq2SeqLM, type="text"
+    """Lets `pipeline("vanilla-translation")` find its class."""
+    import_module("transformers.pipelines").PIPELINE_REGISTRY.register_pipeline(
+        "vanilla-translation",
+        pipeline_class=import_module(f"{PACKAGE}.translation_pipeline").TranslationPipeline,
+        pt_model=import_module("transformers.models.auto.modeling_auto").AutoModelForSeq2SeqLM,
+        type="text",
     )
 
 
 # What to do after the import of a module.
 ACTIONS: dict[str, Callable[[], None]] = {
     "transformers.models.auto.configuration_auto": _register_configs,
-    "transformers.pipelines": _register_pipeline,
-    **{f"{PACKAGE}.configuration_{model_type}": partial(_import_models, model_type) for model_type in MODELS},
+    "transformers.pipelines": partial(_import, "translation_pipeline"),
+    f"{PACKAGE}.translation_pipeline": _register_pipeline,
+    # The auto classes may be given a config directly, so the models follow it.
+    **{f"{PACKAGE}.configuration_{model_type}": partial(_import, f"modeling_{model_type}") for model_type in MODELS},
     **{f"{PACKAGE}.modeling_{model_type}": partial(_register_models, model_type) for model_type in MODELS},
 }
 

@@ -18,7 +18,8 @@ RECIPES = sorted((FOLDER / "recipes").glob("*.yaml"))
 @pytest.mark.parametrize("path", [path for path in RECIPES if path.stem != "variants"], ids=lambda path: path.stem)
 def test_a_recipe_is_understood_to_the_last_key(path):
     recipe = yaml.safe_load(path.read_text())
-    files = [] if "dataset" in recipe else ["--train_files", "data/train"]  # finetune is for text of your own
+    has_text = {"dataset", "train_files"} & recipe.keys()
+    files = [] if has_text else ["--train_files", "data/train"]  # finetune is for text of your own
     options = ["--use_cpu", "--bf16", "false", *files]
     model, corpus, vocabulary, training = train.parse_recipe("", [path.stem, *options])
     for name, value in recipe.items():

@@ -24,7 +24,8 @@ Several models are an ensemble, which decodes with the mean of their probabiliti
 
     vanilla-evaluate-bleu --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
 
-The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
+The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla-compare-evaluations shows several
+such folders in one table and one picture.
 """
 
 import sys
@@ -130,7 +131,8 @@ def evaluate(
             **scores(sources, system, references, baseline, options, corpus),
             **description(options, loading, corpus, len(pairs)),
         }
-        plot_bleu_by_length([Bucket(**bucket) for bucket in results["by_source_length"]], folder / PICTURE)
+        buckets = [Bucket(**bucket) for bucket in results["by_source_length"]]
+        plot_bleu_by_length({"system": buckets}, folder / PICTURE)
         write_json(folder / RESULTS, results)
     return results
 
@@ -163,7 +165,9 @@ def translations(
         require_same_number(texts, sources, f"lines in {file}")
         return Translations(texts, None)
     translator = Translator.from_pretrained(model, **vars(loading))
-    settings = with_defaults(translator.model.generation_config, **vars(decoding))
+    settings = with_defaults(translator.model, **vars(decoding))
+    if "num_beams" in settings:
+        settings.setdefault("penalty", "gnmt")  # the default of beam search, for the record
     return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
 
 
@@ -189,6 +193,7 @@ def scores(
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
     if options.comet:
         results["comet"] = comet(options.comet, sources, system.texts, references)._asdict()
+    results["lengths"] = lengths(system.texts, references)
     buckets = bleu_by_length(sources, system.texts, references, options.length_bounds, metrics["sacrebleu"])
     results["by_source_length"] = [bucket._asdict() for bucket in buckets]
     if baseline is not None:
@@ -197,6 +202,22 @@ def scores(
     if baseline is not None and baseline.decoding:
         results["baseline_decoding"] = baseline.decoding
     return results
+
+
+def lengths(hypotheses: list[str], references: list[str]) -> dict[str, float]:
+    """Words of the translations for each word of the references, and the share of words that repeat the one before,
+    which models that write all words at once are prone to."""
+    words, reference_words = ([line.split() for line in lines] for lines in (hypotheses, references))
+    return {
+        "ratio": sum(map(len, words)) / max(sum(map(len, reference_words)), 1),
+        "repeated_words": repeated_words(words),
+        "repeated_words_of_references": repeated_words(reference_words),
+    }
+
+
+def repeated_words(lines: list[list[str]]) -> float:
+    repeated = sum(left == right for line in lines for left, right in pairwise(line))
+    return repeated / max(sum(map(len, lines)), 1)
 
 
 def comparisons(
@@ -242,11 +263,20 @@ def readable(results: dict[str, Any]) -> str:
             *((name, f"{score['score']:.2f}", score["signature"]) for name, score in metrics.items()),
         ],
         [("words of the source", "sacrebleu", "sentences"), *map(_bucket_row, results["by_source_length"])],
+        _length_rows(results["lengths"]),
     ]
     if "against_baseline" in results:
         rows = [_comparison_row(name, comparison) for name, comparison in results["against_baseline"].items()]
         tables.append([("paired bootstrap", "system", "baseline", "p-value", "significant (p < 0.05)"), *rows])
     return "\n\n".join(map(aligned, tables))
+
+
+def _length_rows(lengths: dict[str, float]) -> list[tuple[str, ...]]:
+    repeated, expected = lengths["repeated_words"], lengths["repeated_words_of_references"]
+    return [
+        ("words for each word of the references", f"{lengths['ratio']:.3f}"),
+        ("words that repeat the one before", f"{repeated:.2%} (references: {expected:.2%})"),
+    ]
 
 
 def _bucket_row(bucket: dict[str, Any]) -> tuple[str, ...]:

@@ -166,8 +166,9 @@ class ModelArguments:
 
     model_type: str = key(
         "vanilla_transformer",
-        "Architecture of a new model: vanilla_transformer, or any encoder-decoder of transformers such as marian or "
-        "t5.",
+        "Architecture of a new model: vanilla_transformer, rnn_search (the recurrent model before it), mask_predict "
+        "(writes all tokens at once), or any "
+        "encoder-decoder of transformers such as marian or t5.",
     )
     preset: str = key(
         "base",
@@ -177,6 +178,11 @@ class ModelArguments:
         None, 'Config fields of the model, set on top of the preset, for example {"dropout": 0.3}.'
     )
     model_name_or_path: str | None = key(None, "A trained model to continue from, instead of a new one.")
+    initialize_from: str | None = key(
+        None,
+        "A trained vanilla_transformer whose weights and vocabulary a new model of another type starts from; for "
+        "example a mask_predict model from its teacher.",
+    )
     tokenizer: str | None = key(
         None, "An existing tokenizer (folder or Hub); by default one is learned from the training text."
     )
@@ -185,6 +191,10 @@ class ModelArguments:
     )
     length_penalty: float | None = key(
         None, "Alpha of the length penalty, stored in the same way; by default unchanged, and the paper's 0.6 is used."
+    )
+    iterations: int | None = key(None, "For mask_predict: passes of the decoder, stored in the same way; default 10.")
+    length_candidates: int | None = key(
+        None, "For mask_predict: lengths tried for each sentence, stored in the same way; default 5."
     )
 
     def __post_init__(self) -> None:
@@ -197,7 +207,18 @@ class ModelArguments:
             raise ValueError(
                 f'model_config={self.model_config!r} must map fields to values, for example {{"dropout": 0.3}}.'
             )
-        require_decoding(self.num_beams, self.length_penalty)
+        require_decoding(**self.decoding)
+        if self.initialize_from and self.model_name_or_path:
+            raise ValueError(
+                f"initialize_from={self.initialize_from!r} is for a new model, but model_name_or_path="
+                f"{self.model_name_or_path!r} continues a trained one: give one of them."
+            )
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The decoding options that are given."""
+        names = ("num_beams", "length_penalty", "iterations", "length_candidates")
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
     def config_fields(self) -> dict[str, Any]:
@@ -213,13 +234,26 @@ class DecodingArguments:
     length_penalty: float | None = key(
         None, "Alpha of the length penalty, higher for longer output; by default the model's, else 0.6."
     )
-    penalty: Literal["gnmt", "length"] = key("gnmt", "gnmt: ((5 + length) / 6)^alpha; length: length^alpha.")
+    penalty: Literal["gnmt", "length"] | None = key(
+        None, "gnmt: ((5 + length) / 6)^alpha, the default; length: length^alpha."
+    )
     max_extra_tokens: int = key(
         DEFAULT_EXTRA_TOKENS, "Maximum number of tokens that a translation has more than its source."
     )
 
+    iterations: int | None = key(
+        None, "For mask_predict models: passes of the decoder; by default the model's, else 10."
+    )
+    length_candidates: int | None = key(
+        None, "For mask_predict models: lengths tried for each sentence; by default the model's, else 5."
+    )
+    length_ratio: float | None = key(
+        None, "For mask_predict models: factor on the predicted length, 0.8 for terser translations; default 1."
+    )
+
     def __post_init__(self) -> None:
-        require_decoding(self.num_beams, self.length_penalty, self.max_extra_tokens)
+        checked = {name: value for name, value in vars(self).items() if name != "penalty"}
+        require_decoding(**checked)
 
 
 @dataclass

@@ -27,6 +27,15 @@ METRICS = {
     "ter": "TER (lower is better)",
     "comet": "COMET",
 }
+# What the card calls a type of model, and its tags on the Hub.
+TRANSFORMER = ('the Transformer of "Attention Is All You Need"', ["attention-is-all-you-need"])
+TITLES = {
+    "rnn_search": ("a recurrent encoder-decoder (RNNsearch, Bahdanau et al. 2015)", ["rnn_search", "gru"]),
+    "mask_predict": (
+        'the conditional masked language model of "Mask-Predict" (Ghazvininejad et al. 2019)',
+        ["mask_predict", "non-autoregressive"],
+    ),
+}
 # Paths and settings of one machine.
 NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
 
@@ -58,17 +67,22 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     """The card of a run, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe = _recipe(run)
-    results = _results(run, recipe, options, with_defaults(model.generation_config))
+    results = _results(run, recipe, options, with_defaults(model))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
     variables = _variables(run, recipe, model, options)
     return str(
         ModelCard.from_template(
-            _metadata(recipe, results, options), template_str=template, results=results, **variables
+            _metadata(recipe, results, options, model.config.model_type),
+            template_str=template,
+            results=results,
+            **variables,
         )
     )
 
 
-def _metadata(recipe: dict[str, Any], results: list[dict[str, Any]], options: CardOptions) -> ModelCardData:
+def _metadata(
+    recipe: dict[str, Any], results: list[dict[str, Any]], options: CardOptions, model_type: str
+) -> ModelCardData:
     """The YAML header of the card."""
     dataset = options.dataset or recipe.get("dataset")
     return ModelCardData(
@@ -77,7 +91,7 @@ def _metadata(recipe: dict[str, Any], results: list[dict[str, Any]], options: Ca
         license_name=options.license_name,
         library_name="transformers",
         pipeline_tag="translation",
-        tags=["vanilla_transformer", "attention-is-all-you-need"],
+        tags=["vanilla_transformer", *TITLES.get(model_type, TRANSFORMER)[1]],
         datasets=[dataset] if dataset and dataset != "demo" and not Path(dataset).exists() else None,
         model_name=_short_name(options.repo_id) if results else None,
         eval_results=[_eval_result(row) for row in results] or None,
@@ -95,8 +109,9 @@ def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, option
         "parameters": _read_json(run / "run.json")["parameters"],
         "target_folder": None if getattr(model.config, "target_vocab_size", None) is None else TARGET,
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
+        "title": TITLES.get(model.config.model_type, TRANSFORMER)[0],
         "architecture": _architecture(model.config),
-        "decoding": with_defaults(model.generation_config),
+        "decoding": with_defaults(model),
         "curve": "learning_curve.png" if (run / "learning_curve.png").is_file() else None,
         "stages": [
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
@@ -165,15 +180,21 @@ def _require_this_model(evaluation: dict[str, Any], run: Path, path: Path) -> No
         raise ValueError(f"{path} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
 
 
+# Words for the options of a search.
+DECODING_WORDS = {
+    **{"num_beams": "beam", "length_penalty": "alpha"},
+    **{"length_candidates": "length candidates", "length_ratio": "length ratio"},
+}
+
+
 def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> str:
     """The number of sentences, and every setting of the evaluation that is not the model's default."""
     decoding = {**model_decoding, **(evaluation.get("decoding") or {})}
-    beams, alpha = decoding["num_beams"], decoding["length_penalty"]
     words = [f"{evaluation['sentences']:,} sentences"]
     if evaluation.get("model") is None:
         words.append("translations from a file")
-    elif (beams, alpha) != (model_decoding["num_beams"], model_decoding["length_penalty"]):
-        words.append(f"beam {beams}, alpha {alpha}")
+    elif any(decoding[name] != value for name, value in model_decoding.items()):
+        words += [f"{DECODING_WORDS.get(name, name)} {decoding[name]}" for name in model_decoding]
     if decoding.get("penalty", "gnmt") != "gnmt":
         words.append(f"penalty {decoding['penalty']}^alpha")
     if decoding.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS) != DEFAULT_EXTRA_TOKENS:
@@ -294,11 +315,22 @@ def _complete_recipe(run: Path) -> dict[str, Any]:
 
 
 def _architecture(config: PreTrainedConfig) -> str:
+    describe = ARCHITECTURES.get(config.model_type, _describe_transformer)
+    return f"{describe(config)}, vocabulary of {config.vocab_size:,} tokens"
+
+
+def _describe_transformer(config: PreTrainedConfig) -> str:
     layers = f"{config.encoder_layers} + {config.decoder_layers} layers, d_model {config.d_model}"
     norm = getattr(config, "norm_placement", "post")
-    width, heads = config.encoder_ffn_dim, config.encoder_attention_heads
-    vocabulary = f"vocabulary of {config.vocab_size:,} tokens"
-    return f"{layers}, feed-forward {width}, {heads} heads, {norm}-norm, {vocabulary}"
+    return f"{layers}, feed-forward {config.encoder_ffn_dim}, {config.encoder_attention_heads} heads, {norm}-norm"
+
+
+def _describe_rnn_search(config: PreTrainedConfig) -> str:
+    context = "one fixed context" if config.attention == "none" else f"{config.attention} attention"
+    return f"GRUs of width {config.hidden_size}, {context}, embeddings of width {config.embedding_size}"
+
+
+ARCHITECTURES = {"rnn_search": _describe_rnn_search}
 
 
 def _read_json(path: Path) -> dict[str, Any]:

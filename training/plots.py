@@ -120,14 +120,22 @@ def plot_positions(vectors: torch.Tensor, picture: Path, title: str = "") -> Non
     pyplot.close(figure)
 
 
-def plot_bleu_by_length(buckets: Sequence[Bucket], picture: Path) -> None:
-    """A bar of BLEU for each bucket of source lengths, with the number of its sentences."""
+def plot_bleu_by_length(systems: Mapping[str, Sequence[Bucket]], picture: Path) -> None:
+    """Bars of BLEU for each bucket of source lengths, one for each system. All systems have the same buckets."""
     pyplot = _pyplot()
     if pyplot is None:
         return
     figure, axis = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    bars = axis.bar([bucket.label for bucket in buckets], [bucket.sacrebleu for bucket in buckets])
-    axis.bar_label(bars, [f"{bucket.sacrebleu:.1f}\n{bucket.sentences:,} sent." for bucket in buckets], padding=2)
+    buckets = next(iter(systems.values()))
+    width = 0.8 / len(systems)
+    for number, (name, scores) in enumerate(systems.items()):
+        shift = (number - (len(systems) - 1) / 2) * width
+        places = [place + shift for place in range(len(scores))]
+        bars = axis.bar(places, [bucket.sacrebleu for bucket in scores], width, label=name)
+        axis.bar_label(bars, [f"{bucket.sacrebleu:.1f}" for bucket in scores], padding=2, fontsize=8)
+    axis.set_xticks(range(len(buckets)), [f"{bucket.label}\n{bucket.sentences:,} sent." for bucket in buckets])
+    if len(systems) > 1:
+        axis.legend()
     axis.margins(y=0.15)
     axis.set_title("BLEU by sentence length")
     axis.set_xlabel("words of the source")

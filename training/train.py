@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vanilla_transformer.atomic_writes import whole_folder, write_json
 from vanilla_transformer.decoding_options import with_defaults
-from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
+from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, with_mask_token
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     ModelArguments,
@@ -31,7 +31,7 @@ from vanilla_transformer.training.arguments import (
 )
 from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
 from vanilla_transformer.training.corpus import Corpus, load_corpus, tokenize
-from vanilla_transformer.training.model_building import make_model
+from vanilla_transformer.training.model_building import make_model, needs_mask_token
 from vanilla_transformer.training.run_directory import (
     require_fresh,
     require_same_data,
@@ -127,11 +127,14 @@ def prepare_data(
         seed: Seed of what a fraction in `train_weights` draws.
     """
     corpus = load_corpus(corpus_arguments, seed=seed)
-    given = model_arguments.tokenizer or model_arguments.model_name_or_path
+    given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
     if not given and learn:
         with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:
             learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
     tokenizers = load_tokenizers(given or folder / "tokenizer")
+    if needs_mask_token(model_arguments):
+        source, target = tokenizers
+        tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))
     datasets: Datasets = {}
     for split, text in corpus.splits.items():
         if split != "train" and isinstance(text, IterableDataset):
@@ -151,7 +154,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
     results: dict[str, Any] = {
         **_load_final_weights(trainer, model, datasets.get("validation")),
         "ema_decay": args.ema_decay,
-        "decoding": with_defaults(model.generation_config),
+        "decoding": with_defaults(model),
     }
     scored = [split for split in ("validation", "test") if split in datasets]
     for split in scored:

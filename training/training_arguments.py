@@ -52,7 +52,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         None, "Peak learning rate; by default the paper's, (d_model * warmup_steps)^-0.5, times rate_factor."
     )
     rate_factor: float = key(1.0, "Factor on the paper's learning rate; only without learning_rate.")
-    objective: str = key("cross_entropy", "What training minimises: cross_entropy (label-smoothed) or r_drop.")
+    objective: str = key(
+        "cross_entropy",
+        "What training minimises: cross_entropy (label-smoothed) or r_drop; for model_type mask_predict, "
+        "uniform_masking or glancing.",
+    )
     smoothing: Smoothing = key(
         "others",
         "Tokens that share the smoothed probability: others (the authors' choice), all, or no_padding.",
@@ -61,6 +65,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         0.0,
         "Weight alpha of R-Drop: two passes with different dropout must agree; 5 in its paper. More than 0 selects "
         "objective: r_drop. An update then takes about twice as long.",
+    )
+    glancing_ratio: float = key(
+        0.5, "For objective glancing: reference tokens shown for each mistake of the model's first pass."
     )
     bpe_dropout: float = key(0.0, "Share of BPE merges to skip in training text (BPE only); 0.1 is usual.")
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
@@ -83,6 +90,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             self.report_to = "none"
         super().__post_init__()
         self._choose_objective()
+        self._require_glancing()
         self._require_learning_rate()
         self._require_own_names()
         self._require_numbers()
@@ -108,6 +116,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"objective={self.objective!r} and r_drop={self.r_drop} do not go together: set r_drop to a weight "
                 "such as 5 for objective r_drop, and to 0 for any other."
+            )
+
+    def _require_glancing(self) -> None:
+        default = type(self).glancing_ratio
+        if not 0 <= self.glancing_ratio <= 1:
+            raise ValueError(f"glancing_ratio={self.glancing_ratio} must be from 0 to 1; {default} is usual.")
+        if self.objective != "glancing" and self.glancing_ratio != default:
+            raise ValueError(
+                f"glancing_ratio={self.glancing_ratio} does nothing with objective={self.objective!r}: leave it out, "
+                "or set objective to glancing."
             )
 
     def _require_learning_rate(self) -> None:

@@ -4,9 +4,13 @@ Importing this package registers it with transformers: `AutoConfig`, `AutoModel`
 without remote code, and `pipeline("vanilla-translation", model=...)` translates with it.
 """
 
-from . import beam_search, registration
+from . import beam_search, mask_predict, registration
+from .configuration_mask_predict import MaskPredictConfig
+from .configuration_rnn_search import RnnSearchConfig
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .decoding_options import PAPER_DECODING
+from .modeling_mask_predict import MaskPredictForConditionalGeneration, MaskPredictModel
+from .modeling_rnn_search import RnnSearchForConditionalGeneration
 from .modeling_vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
@@ -22,6 +26,11 @@ __all__ = [
     "PAPER_DECODING",
     "PRESETS",
     "Hypothesis",
+    "MaskPredictConfig",
+    "MaskPredictForConditionalGeneration",
+    "MaskPredictModel",
+    "RnnSearchConfig",
+    "RnnSearchForConditionalGeneration",
     "TranslationPipeline",
     "Translator",
     "VanillaTransformerConfig",
@@ -29,5 +38,6 @@ __all__ = [
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",
     "beam_search",
+    "mask_predict",
     "registration",
 ]

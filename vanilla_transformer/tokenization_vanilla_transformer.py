@@ -6,6 +6,7 @@ restored from its ids, and `<unk>` is never needed. All of this is stored in tok
 import.
 """
 
+import copy
 import json
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,6 +24,7 @@ Normalization = Literal["nfc", "nfkc", "none"]
 
 # Their ids are 0 to 3 in this order: the defaults of `VanillaTransformerConfig`.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+MASK_TOKEN = "<mask>"  # only for models that predict masked tokens: it follows the learned vocabulary
 TARGET = "target"  # the subfolder of a separate target tokenizer
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 # WordPiece marks subwords inside a word. BERT's "##" could occur in text. This character can't: it stands for no byte.
@@ -100,7 +102,7 @@ def load_tokenizers(
     """
     with errors_in_one_sentence(name_or_path):
         target_file = cached_file(
-            name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
+            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
         )
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
         if not target_file:
@@ -121,6 +123,19 @@ def save_tokenizers(
     tokenizer.save_pretrained(folder)
     if target_tokenizer is not None and target_tokenizer is not tokenizer:
         target_tokenizer.save_pretrained(Path(folder) / TARGET)
+
+
+def with_mask_token(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer that has `<mask>`: the same one, or a copy with one more token at the end.
+
+    Args:
+        tokenizer: The tokenizer of the target.
+    """
+    if tokenizer.mask_token is not None:
+        return tokenizer
+    masking = copy.deepcopy(tokenizer)
+    masking.add_special_tokens({"mask_token": MASK_TOKEN})
+    return masking
 
 
 def _check_choices(algorithm: str, normalization: str) -> None:
@@ -188,4 +203,4 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer"]
+__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_mask_token"]

@@ -11,6 +11,7 @@ Any encoder-decoder of the library that translates can be used: this package's, 
 one `Translator`.
 """
 
+import inspect
 import math
 import threading
 from collections.abc import Iterable, Iterator, Sequence, Sized
@@ -29,6 +30,7 @@ from .backends.torch import TorchBackend, longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
 from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
 from .loading import HUB_OPTIONS, find_device
+from .searches import search_of
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
@@ -50,8 +52,10 @@ class Hypothesis:
         tokens: The tokens of the translation.
         read_tokens: The tokens that the decoder read to write them: its first token, then all `tokens` but the last.
         attention: Attention of each decoder layer and head from `tokens` to `source_tokens`: [layers, heads, T, S].
-        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T].
-        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S].
+        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T]; `None` for a
+            recurrent decoder.
+        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
+            recurrent encoder.
     """
 
     text: str
@@ -211,14 +215,15 @@ class Translator:
 
         Args:
             texts: A list, a `datasets` column, or any iterator. Only one window of it is kept in memory.
-            n_best: Number of translations of each text, at most `num_beams`.
+            n_best: Number of translations of each text, at most `num_beams` (mask-predict: `length_candidates`).
             prefix: The beginning of the translations: one for all texts, or one (or `None`) for each text.
             sample: Whether to draw translations at random instead of searching for the best.
             attention: Whether to keep the attention weights of encoder and decoder.
             progress: Whether to show a progress bar.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
-                instance `temperature` and `top_k`.
+                instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
+                `iterations`, `length_candidates` and `length_ratio`, by default its own or 10, 5 and 1.
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
@@ -250,12 +255,14 @@ class Translator:
             raise ValueError(f"n_best={n_best} must be at least 1.")
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
-        require_decoding(*map(generation.get, ("num_beams", "length_penalty", "max_extra_tokens")))
+        checked = inspect.signature(require_decoding).parameters
+        require_decoding(**{name: value for name, value in generation.items() if name in checked})
         if sample:
             return {**sampling_options(**generation), "num_return_sequences": n_best}
-        options = search_options(self.backend.generation_config, **generation)
-        if n_best > options["num_beams"]:
-            raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
+        options = search_options(self.backend.model, **generation)
+        breadth = search_of(self.backend.model).BREADTH
+        if n_best > options[breadth]:
+            raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
         return {**options, "num_return_sequences": n_best}
 
     # --- windows of texts ---

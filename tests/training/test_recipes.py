@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from transformers import AutoConfig
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.training import train
@@ -24,7 +25,11 @@ def test_a_recipe_is_understood_to_the_last_key(path):
             found = getattr(holder, name)
             assert getattr(found, "value", found) == value, name
     fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}
-    VanillaTransformerConfig.from_preset(model.preset, **fields)
+    if model.model_type == "vanilla_transformer":
+        VanillaTransformerConfig.from_preset(model.preset, **fields)
+    else:
+        config = AutoConfig.for_model(model.model_type, **fields)
+        assert fields.keys() <= config.to_dict().keys()
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)

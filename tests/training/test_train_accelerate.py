@@ -31,7 +31,7 @@ def test_the_plain_loop_gives_the_trainers_losses_and_weights(recipe, tmp_path):
         assert description["pairs"]["train"] == 260
 
 
-@pytest.mark.parametrize("model_type", ["marian", "t5"])
+@pytest.mark.parametrize("model_type", ["marian", "t5", "rnn_search"])
 def test_the_loop_trains_other_architectures_as_the_trainer_does(recipe, tmp_path, model_type):
     keys = {"model_type": model_type, "max_steps": 2, "gradient_accumulation_steps": 2, "eval_strategy": "no"}
     keys |= {"average_checkpoints": 0, "model_config": {"label_smoothing": 0.1}}

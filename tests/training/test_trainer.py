@@ -13,7 +13,11 @@ from transformers import (
 )
 
 from tests.training.runs import reversal_data
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.corpus import tokenize
@@ -44,11 +48,18 @@ def test_reversal_is_learned_to_the_last_token(tmp_path):
         assert output[1 : 1 + len(pair["labels"])] == pair["labels"]
 
 
-def test_the_stock_trainer_trains_this_model_untouched(tmp_path):
+@pytest.mark.parametrize(
+    "config",
+    [
+        VanillaTransformerConfig.from_preset("tiny", vocab_size=260, encoder_layers=1, decoder_layers=1),
+        RnnSearchConfig(vocab_size=260, embedding_size=32, hidden_size=32, attention_size=32),
+        RnnSearchConfig(vocab_size=260, embedding_size=32, hidden_size=32, attention="none"),
+    ],
+    ids=["vanilla_transformer", "rnn_search", "rnn_search_fixed_context"],
+)
+def test_the_stock_trainer_trains_our_models_untouched(tmp_path, config):
     tokenizer = train_tokenizer(["a b c"], vocab_size=260, show_progress=False)
-    model = VanillaTransformerForConditionalGeneration(
-        VanillaTransformerConfig.from_preset("tiny", vocab_size=260, encoder_layers=1, decoder_layers=1)
-    )
+    model = AutoModelForSeq2SeqLM.from_config(config)
     args = Seq2SeqTrainingArguments(
         output_dir=str(tmp_path), max_steps=30, per_device_train_batch_size=32, learning_rate=1e-3, use_cpu=True,
         label_smoothing_factor=0.1, predict_with_generate=True, train_sampling_strategy="group_by_length",

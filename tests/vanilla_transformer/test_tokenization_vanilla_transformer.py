@@ -17,6 +17,7 @@ from vanilla_transformer.tokenization_vanilla_transformer import (
     load_tokenizers,
     save_tokenizers,
     train_tokenizer,
+    with_mask_token,
 )
 
 
@@ -155,3 +156,17 @@ def test_mistakes_get_a_sentence():
         train_tokenizer([], normalization="nfd")
     with pytest.raises(ValueError, match=r"vocab_size=100 can't hold.*use 260 or more"):
         train_tokenizer([], vocab_size=100)
+
+
+def test_a_mask_is_one_more_token_at_the_end_and_never_comes_from_text(tmp_path):
+    tokenizer = train_tokenizer(["a b"], vocab_size=262, min_frequency=1, show_progress=False)
+    masking = with_mask_token(tokenizer)
+    assert (tokenizer.mask_token, masking.mask_token) == (None, "<mask>")
+    assert masking.mask_token_id == len(tokenizer) == len(masking) - 1
+    text = "a <mask> b"
+    assert masking(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert masking.decode(masking(text)["input_ids"], skip_special_tokens=True) == text
+    masking.save_pretrained(tmp_path)
+    loaded, _ = load_tokenizers(tmp_path)
+    assert (loaded.mask_token_id, loaded(text)["input_ids"]) == (masking.mask_token_id, masking(text)["input_ids"])
+    assert with_mask_token(loaded) is loaded

@@ -346,7 +346,7 @@ def _warn_about_settings(config: GenerationConfig) -> None:
 def _require_convertible(config: PreTrainedConfig) -> None:
     if config.model_type not in CONVERTIBLE:
         raise ValueError(
-            f"backend='ctranslate2' takes this package's models and MarianMT, not a model of type "
+            f"backend='ctranslate2' takes models of type {' and '.join(CONVERTIBLE)}, not "
             f"{config.model_type!r}: leave out backend."
         )
 

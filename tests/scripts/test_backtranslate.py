@@ -34,6 +34,8 @@ def lines_of(path: Path) -> list[str]:
 
 def test_back_translation_writes_cleaned_tagged_pairs(command, tmp_path, capsys):
     words = ["--num_beams", "2", "--tag", "<BT>", "--drop_duplicates", "true"]
+    with pytest.raises(SystemExit, match=r"(?s)left no pair: relax.*keeps the translations.*over 1 words"):
+        backtranslate.main(command("back", *words, "--max_words", "1"))
     backtranslate.main(command("back", *words))
     kept = list(dict.fromkeys(line for line in LINES if line))
     assert lines_of(tmp_path / "back" / "train.de") == kept

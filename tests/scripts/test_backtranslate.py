@@ -96,7 +96,7 @@ def test_real_pairs_are_repeated_to_the_ratio(command, tmp_path):
     ("words", "message"),
     [
         (["--top_k", "5"], "are for samples: add --sample"),
-        (["--sample", "--num_beams", "4"], "are for beam search"),
+        (["--sample", "--num_beams", "4"], "--num_beams 4 is for searches"),
         (["--ratio", "2"], "needs --real_files"),
         (["--target_lang", "en"], "give two languages"),
         (["--part_size", "0"], "part_size=0 must be at least 1"),

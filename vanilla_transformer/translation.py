@@ -30,7 +30,7 @@ from .backends.torch import TorchBackend, longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
 from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
 from .loading import HUB_OPTIONS, find_device
-from .searches import search_of
+from .searches import breadth_of, search_of
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
@@ -260,7 +260,7 @@ class Translator:
         if sample:
             return {**sampling_options(**generation), "num_return_sequences": n_best}
         options = search_options(self.backend.model, **generation)
-        breadth = search_of(self.backend.model).BREADTH
+        breadth = breadth_of(search_of(self.backend.model))
         if n_best > options[breadth]:
             raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
         return {**options, "num_return_sequences": n_best}

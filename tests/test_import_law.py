@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = [
     "presets",
     "spelling",
+    "sentences",
     "positions",
     "scores",
     "patterns",
@@ -24,6 +25,8 @@ PACKAGE = [
     "dropout",
     "loss",
     "beam_search",
+    "lexical_constraints",
+    "glossary",
     "translation_head",
     "modeling_vanilla_transformer",
     "modeling_rnn_search",
@@ -35,6 +38,7 @@ PACKAGE = [
     "atomic_writes",
     "loading",
     "tokenization_vanilla_transformer",
+    "languages",
     "weight_sharing",
     "quantization",
     "converters/__init__",
@@ -48,6 +52,7 @@ PACKAGE = [
     "backends/ctranslate2",
     "backends/__init__",
     "translation",
+    "translation_pipeline",
     "hub",
     "registration",
     "__init__",
@@ -57,7 +62,11 @@ TRAINING_FOLDERS = {"training", "training/demo"}
 SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks"}
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
 # Optional dependencies, imported only where they are needed.
-OPTIONAL = {"converters/ctranslate2": {"ctranslate2"}, "backends/ctranslate2": {"ctranslate2"}}
+OPTIONAL = {
+    "converters/ctranslate2": {"ctranslate2"},
+    "backends/ctranslate2": {"ctranslate2"},
+    "sentences": {"sentencex"},
+}
 
 
 def imports(path: Path) -> set[str]:

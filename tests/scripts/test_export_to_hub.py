@@ -24,6 +24,8 @@ def run(tmp_path_factory):
         (folder / f"pairs.{language}").write_text("".join(f"word {n} {language}\n" for n in range(60)))
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
     recipe = {
+        "source_lang": "en",
+        "target_lang": "de",
         "train_files": [str(folder / "pairs")],
         "validation_files": [str(folder / "pairs")],
         "vocab_size": 300,

@@ -23,6 +23,10 @@ beside MarianMT and, if they are installed, CTranslate2 and ONNX Runtime:
     vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
     vanilla-benchmark decode --preset base --input data/test.en
 
+The server under load, with its latency, beside the same model offline:
+
+    vanilla-benchmark serve --model runs/demo/model --input data/test.en --clients 32
+
 Systems alternate within each round. A speed is the median over rounds. A ratio is the median of the ratios within a
 round, and its spread is their range. Everything runs on one thread unless --threads is given. A GPU is used if there
 is one (--device, --dtype bfloat16, --compile); otherwise the tables say so. With --output_dir the results are kept as
@@ -31,7 +35,7 @@ results.json and a picture.
 
 import sys
 
-from vanilla_transformer.scripts.benchmarks import data, decode, end_to_end, growth, memory, train
+from vanilla_transformer.scripts.benchmarks import data, decode, end_to_end, growth, memory, serve, train
 from vanilla_transformer.training.arguments import errors_as_sentences
 
 
@@ -42,6 +46,7 @@ BENCHMARKS = {
     "growth": growth.main,
     "memory": memory.main,
     "decode": decode.main,
+    "serve": serve.main,
 }
 
 

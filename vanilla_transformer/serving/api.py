@@ -9,7 +9,6 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import wraps
-from importlib.metadata import version
 from typing import Any, NoReturn, TypeVar
 
 from fastapi import FastAPI
@@ -22,7 +21,7 @@ from starlette.responses import JSONResponse, Response
 
 from .batching import RETRY
 from .documents import translate_text
-from .errors import RequestError
+from .errors import RequestError, client_has_gone
 from .limits import ApiKeys, Limits, RateLimit
 from .markup import translate_html
 from .metrics import Metrics
@@ -33,7 +32,6 @@ from .requests import FORMS, BodyLimits, DetectionRequest, TranslationRequest, c
 T = TypeVar("T")
 Route = Callable[[Request], Coroutine[Any, Any, Response]]
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-CLIENT_HAS_GONE = 499  # in the metrics: nobody gets this answer
 TRANSLATORS = {"text": translate_text, "html": translate_html}
 # Names of languages, for clients that show them. Others are shown by their code.
 LANGUAGE_NAMES = {
@@ -99,7 +97,11 @@ class Service:
         """Answers `/translate`."""
         texts, translator = self.accept(query)
         work = gather([TRANSLATORS[query.format](text, translator) for text in texts])
-        ranked = await within(self.limits.max_seconds, work)
+        try:
+            ranked = await within(self.limits.max_seconds, work)
+        except asyncio.CancelledError:
+            self.metrics.unanswered.inc()
+            raise
         best, others = [texts[0] for texts in ranked], [texts[1:] for texts in ranked]
         if isinstance(query.q, str):
             return {"translatedText": best[0], **({"alternatives": others[0]} if query.alternatives else {})}
@@ -125,8 +127,14 @@ async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
+        await end(*tasks)
+
+
+async def end(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancels tasks, and waits until they have cleaned up."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
@@ -135,9 +143,7 @@ async def within(seconds: float, work: Coroutine[Any, Any, T]) -> T:
         async with asyncio.timeout(seconds):
             return await work
     except TimeoutError as error:
-        raise RequestError(
-            503, f"There was no answer within {seconds:g} seconds: try less text.", RETRY
-        ) from error
+        raise RequestError(503, f"There was no answer within {seconds:g} seconds: try less text.", RETRY) from error
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
@@ -146,11 +152,10 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, T]) -> T:
     try:
         await asyncio.wait((result, disconnect), return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
-            raise RequestError(CLIENT_HAS_GONE, "The client has gone.")
+            raise client_has_gone()
         return result.result()
     finally:
-        result.cancel()
-        disconnect.cancel()
+        await end(result, disconnect)
 
 
 async def _disconnect(request: Request) -> None:
@@ -175,7 +180,6 @@ def make_app(service: Service, *, cors_origins: Sequence[str] = ()) -> FastAPI:
     app = FastAPI(
         title="vanilla-serve",
         description="Translation with LibreTranslate's API. Parameters may come as JSON, as a form or in the address.",
-        version=version("vanilla-transformer"),
         lifespan=lifespan,
     )
     app.add_middleware(BodyLimits, limits=service.limits)

@@ -3,6 +3,9 @@
 from starlette.exceptions import HTTPException
 
 
+CLIENT_HAS_GONE = 499  # in the metrics: nobody gets this answer
+
+
 class RequestError(HTTPException):
     """A request that is refused. The client gets `{"error": sentence}`.
 
@@ -14,6 +17,10 @@ class RequestError(HTTPException):
 
     def __init__(self, status: int, sentence: str, headers: dict[str, str] | None = None):
         super().__init__(status, sentence, headers)
+
+
+def client_has_gone() -> RequestError:
+    return RequestError(CLIENT_HAS_GONE, "The client has gone.")
 
 
 def shown(value: object) -> str:

@@ -257,13 +257,16 @@ class _Parser(HTMLParser):
 
     def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
         raw = self.get_starttag_text() or ""
-        if tag in VOID or raw.endswith("/>"):
+        if tag in VOID:
             self._put(tag, raw, STANDS_ALONE)
         elif self._kept or tag in KEPT or dict(attributes).get("translate") == "no":
             self._verbatim += raw
             self._kept.append(tag)
         else:
             self._put(tag, raw, OPENS)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._put(tag, self.get_starttag_text() or "", STANDS_ALONE)
 
     def handle_endtag(self, tag: str) -> None:
         if tag not in self._kept:

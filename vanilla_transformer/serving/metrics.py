@@ -20,6 +20,11 @@ class Metrics:
         self.accepted = Counter(
             "vanilla_translations_accepted_total", "Requests for a translation accepted.", registry=self.registry
         )
+        self.unanswered = Counter(
+            "vanilla_translations_unanswered_total",
+            "Accepted requests without an answer: the client went away, or the server had to stop.",
+            registry=self.registry,
+        )
         self.characters = Counter(
             "vanilla_characters_total", "Characters of the texts that were accepted.", registry=self.registry
         )
@@ -34,6 +39,14 @@ class Metrics:
         """Adds the number of waiting sentences."""
         gauge = Gauge("vanilla_waiting_sentences", "Sentences that wait for the engine.", registry=self.registry)
         gauge.set_function(waiting)
+
+    def summary(self) -> str:
+        """What the log says at the end."""
+        accepted, unanswered = (self._value(counter) for counter in (self.accepted, self.unanswered))
+        return f"{accepted:,} requests accepted, {unanswered:,} of them unanswered"
+
+    def _value(self, counter: Counter) -> int:
+        return int(next(iter(counter.collect())).samples[0].value)
 
     def text(self) -> bytes:
         """All values, in the text format of Prometheus."""

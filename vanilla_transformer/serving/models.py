@@ -59,21 +59,30 @@ class ServedModel:
 
     @classmethod
     def from_pretrained(
-        cls, name_or_path: str | Path, languages: Languages | None = None, *, loading: Mapping[str, Any], **fields: Any
+        cls,
+        name_or_path: str | Path,
+        languages: Languages | None = None,
+        *,
+        name: str | None = None,
+        loading: Mapping[str, Any] | None = None,
+        **fields: Any,
     ) -> "ServedModel":
         """Loads a model from a folder or the Hub.
 
         Args:
             name_or_path: Folder, or name on the Hub.
             languages: Its languages, if it does not record them.
+            name: What clients call it; by default the name of its folder.
             loading: Options of `Translator.from_pretrained`.
             fields: Other fields of the class.
         """
+        loading = loading or {}
         translator = Translator.from_pretrained(name_or_path, **loading)
         agreed = agreed_languages(languages or Languages(), translator.languages, name_or_path)
         in_torch = {**loading, "backend": "torch", "quantization": "float32"}
         load_in_torch = partial(Translator.from_pretrained, name_or_path, **in_torch)
-        return cls(public_name(name_or_path), translator, agreed, load_with_attention=load_in_torch, **fields)
+        name = name or public_name(name_or_path)
+        return cls(name, translator, agreed, load_with_attention=load_in_torch, **fields)
 
     async def start(self) -> None:
         await self.queue.start()

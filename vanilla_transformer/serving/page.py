@@ -74,15 +74,17 @@ def make_page(service: Service) -> gradio.Blocks:
                 value=first.name,
                 label="Model",
                 interactive=True,
+                min_width=280,
             )
-            beams = gradio.Slider(1, MAX_BEAMS_SHOWN, first.num_beams, step=1, label="Beam size")
-            penalty = gradio.Slider(-1, 2, first.decoding["length_penalty"], step=0.1, label="Length penalty")
+            beams = gradio.Slider(1, MAX_BEAMS_SHOWN, first.num_beams, step=1, label="Beam size", min_width=280)
+            alpha = first.decoding["length_penalty"]
+            penalty = gradio.Slider(-1, 2, alpha, step=0.1, label="Length penalty", min_width=280)
+        share = gradio.Button("Share as curl", size="sm", elem_id="share")
+        command = gradio.Code(label="Command", language="shell", interactive=False, visible=False, elem_id="command")
         details = gradio.JSON(visible=False)
         sentence = gradio.Dropdown([], label="Sentence", visible=False, interactive=True)
         ranked = gradio.Radio([], label="Best translations, with their scores", elem_id="ranked", visible=False)
         attention = gradio.HTML(css_template=_asset("page.css"), js_on_load=_asset("page.js"), elem_id="attention")
-        share = gradio.Button("Share as curl", elem_id="share")
-        command = gradio.Code(label="Command", language="shell", interactive=False, visible=False, elem_id="command")
 
         settings = [text, model, beams, penalty]
         private: dict[str, Any] = {"api_visibility": "private", "show_progress": "hidden"}

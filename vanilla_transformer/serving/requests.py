@@ -7,10 +7,10 @@ from typing import Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from .errors import RequestError
+from .errors import RequestError, client_has_gone
 from .limits import Limits
 
 
@@ -46,9 +46,12 @@ async def parameters_of(request: Request) -> dict[str, Any]:
     """Returns the parameters of a request, from its address and from its body: JSON or a form."""
     parameters = _joined(request.query_params.multi_items())
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if content_type in FORMS:
-        return parameters | await _form(request)
-    body = await request.body()
+    try:
+        if content_type in FORMS:
+            return parameters | await _form(request)
+        body = await request.body()
+    except ClientDisconnect as error:
+        raise client_has_gone() from error
     return parameters | _json_object(body) if body.strip() else parameters
 
 

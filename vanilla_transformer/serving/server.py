@@ -5,7 +5,7 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import h11
@@ -22,8 +22,40 @@ from .limits import Limits
 logger = logging.get_logger(__name__)
 
 HEADER_SECONDS = 10.0
+LINGER_SECONDS = 2.0
 # Gradio's pages keep a connection open as long as they are.
 ENDLESS_STREAM = "/gradio_api/heartbeat"
+
+
+class LingeringTransport:
+    """A transport that is closed gently while the client is still sending.
+
+    If it were closed at once, the system would reset the connection, and the client might never see the answer. So it
+    ends its own side only, and reads on for a moment.
+
+    Args:
+        transport: The transport.
+        client_sends: Says whether the client is still sending.
+    """
+
+    def __init__(self, transport: asyncio.Transport, client_sends: Callable[[], bool]):
+        self._transport, self._client_sends = transport, client_sends
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._lingers or self._transport.is_closing() or not self._client_sends():
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.close)
 
 
 class Protocol(H11Protocol):
@@ -32,17 +64,21 @@ class Protocol(H11Protocol):
     _header_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        super().connection_made(transport)
+        super().connection_made(LingeringTransport(transport, self._client_sends))  # type: ignore[arg-type]
         self._time_headers()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self._time_headers()
+        if not self.transport.is_closing():
+            super().data_received(data)
+            self._time_headers()
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         if self._header_timer is not None:
             self._header_timer.cancel()
+
+    def _client_sends(self) -> bool:
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
 
     def _time_headers(self) -> None:
         """Starts the clock when a connection or a request begins, and stops it when the headers are complete."""
@@ -111,7 +147,6 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._stopping.set()
         await super().shutdown(sockets)
-        logger.warning("stopped: every accepted request was answered")
 
     def _ending_streams(self, app: ASGIApp) -> ASGIApp:
         """The application; when the server stops, it ends streams that would never end by themselves."""
@@ -156,4 +191,8 @@ def serve(service: Service, *, host: str = "127.0.0.1", port: int = 8000, **site
         site: Options of `make_site`.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn repeats the signal when it has stopped
-    Server(make_site(service, **site), service.limits, host=host, port=port).run()
+    server = Server(make_site(service, **site), service.limits, host=host, port=port)
+    try:
+        server.run()
+    finally:
+        logger.warning(f"stopped: {service.metrics.summary()}")

@@ -4,6 +4,8 @@
 const all = selector => [...element.querySelectorAll(selector)];
 const blue = weight => `rgba(31, 84, 160, ${0.75 * Math.sqrt(weight)})`;
 
+let current = null;  // the word that is shown: its side and index
+
 function drawLines() {
   const view = element.querySelector(".attention"), svg = element.querySelector(".attention svg");
   if (!svg) return;
@@ -18,12 +20,14 @@ function drawLines() {
     line.setAttribute("y2", to.top - origin.top);
     line.dataset.target = word.dataset.target;
     line.dataset.source = word.dataset.aligned;
+    line.classList.toggle("on", current !== null && line.dataset[current.side] === current.index);
     return line;
   });
   svg.replaceChildren(...lines);
 }
 
 function clear() {
+  current = null;
   all(".on").forEach(item => item.classList.remove("on"));
   all(".word").forEach(word => { word.style.backgroundColor = ""; });
 }
@@ -31,6 +35,7 @@ function clear() {
 // Shows the row of a word of the translation, or the column of a word of the source.
 function show(side, index) {
   clear();
+  current = { side, index };
   const other = side === "target" ? "source" : "target";
   all(`[data-${side}="${index}"]`).forEach(item => item.classList.add("on"));
   let most = null;
@@ -57,5 +62,5 @@ function follow(event) {
 for (const kind of ["mouseover", "focusin", "click"]) element.addEventListener(kind, follow);
 element.addEventListener("mouseleave", clear);
 new ResizeObserver(drawLines).observe(element);
-watch("value", () => requestAnimationFrame(drawLines));
+watch("value", () => { current = null; requestAnimationFrame(drawLines); });
 requestAnimationFrame(drawLines);

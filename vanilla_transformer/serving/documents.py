@@ -10,10 +10,13 @@ from .words import WordAttention
 class SentenceTranslator(Protocol):
     """Translates the sentences of a document."""
 
-    language: str
-    """The language of the sentences."""
-    n_best: int
-    """The number of translations of each sentence."""
+    @property
+    def language(self) -> str:
+        """The language of the sentences."""
+
+    @property
+    def n_best(self) -> int:
+        """The number of translations of each sentence."""
 
     async def translate(self, sentences: Sequence[str]) -> list[list[str]]:
         """Returns `n_best` translations of each sentence, best first."""

@@ -24,7 +24,6 @@ from .words import END, Span, WordAttention, word_attention
 
 TITLE = "vanilla_transformer"
 EXAMPLE = "A man in a blue shirt is standing on a ladder and cleaning a window."
-MAX_BEAMS_SHOWN = 10
 COPY = "command => { navigator.clipboard && navigator.clipboard.writeText(command); }"
 # Parts of Gradio that this page does not use and that would take files from, or give files to, anyone.
 CLOSED = ("/gradio_api/upload", "/gradio_api/file", "/gradio_api/proxy", "/gradio_api/stream", "/gradio_api/component")
@@ -47,7 +46,7 @@ def add_page(app: FastAPI, service: Service) -> FastAPI:
         auth_message="Any name, and an API key as the password.",
         footer_links=[],
         run_history=False,
-        show_error=True,
+        show_error=False,  # of errors that are not meant for clients
         ssr_mode=False,
         max_file_size=1,
         enable_monitoring=False,
@@ -76,9 +75,11 @@ def make_page(service: Service) -> gradio.Blocks:
                 interactive=True,
                 min_width=280,
             )
-            beams = gradio.Slider(1, MAX_BEAMS_SHOWN, first.num_beams, step=1, label="Beam size", min_width=280)
-            alpha = first.decoding["length_penalty"]
-            penalty = gradio.Slider(-1, 2, alpha, step=0.1, label="Length penalty", min_width=280)
+            beam, alpha = first.num_beams, first.decoding["length_penalty"]
+            beams = gradio.Slider(1, max(10, beam), beam, step=1, label="Beam size", min_width=280)
+            penalty = gradio.Slider(
+                min(-1, alpha), max(2, alpha), alpha, step=0.1, label="Length penalty", min_width=280
+            )
         share = gradio.Button("Share as curl", size="sm", elem_id="share")
         command = gradio.Code(label="Command", language="shell", interactive=False, visible=False, elem_id="command")
         details = gradio.JSON(visible=False)
@@ -168,6 +169,7 @@ class Page:
         """Shows the command that gives the same translation."""
         with errors_on_the_page():
             query = self._query(text, model, num_beams, length_penalty)
+        assert request.request is not None
         address = f"{request.request.base_url}translate"
         values = query.model_dump(exclude_none=True, exclude={"q", "format", "alternatives"})
         words = ["curl", address, *(word for name, value in values.items() for word in ("-d", f"{name}={value}"))]

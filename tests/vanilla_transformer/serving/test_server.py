@@ -19,6 +19,7 @@ from aiohttp import ClientError, ClientSession
 from deep_translator import LibreTranslator
 from deep_translator.exceptions import AuthorizationException
 from gradio_client import Client
+from gradio_client.exceptions import AppError
 from libretranslatepy import LibreTranslateAPI
 
 from vanilla_transformer import Translator
@@ -77,6 +78,16 @@ def test_gradio_client_translates(address, bundled):
     assert [hypothesis["score"] for hypothesis in details[-1]["hypotheses"]] == pytest.approx(
         [best.score for best in expected], abs=1e-4
     )
+
+
+def test_an_unforeseen_error_tells_no_secret_on_the_page():
+    with running(make_site(make_service())) as address:
+        client = Client(address, verbose=False)
+        with pytest.raises(AppError) as error:
+            client.predict("unlucky", "upper", 1, 0.6, api_name="/translate")
+        assert "passwd" not in str(error.value)
+        with pytest.raises(AppError, match="There is no model 'other'"):
+            client.predict("a", "other", 1, 0.6, api_name="/translate")
 
 
 # --- faults ---

@@ -24,6 +24,8 @@ from .words import END, Span, WordAttention, word_attention
 
 TITLE = "vanilla_transformer"
 EXAMPLE = "A man in a blue shirt is standing on a ladder and cleaning a window."
+MIN_WIDTH = 280  # of the parts of a row: on a phone each has its own
+CSS = "#ranked .wrap { flex-direction: column; }"
 COPY = "command => { navigator.clipboard && navigator.clipboard.writeText(command); }"
 # Parts of Gradio that this page does not use and that would take files from, or give files to, anyone.
 CLOSED = ("/gradio_api/upload", "/gradio_api/file", "/gradio_api/proxy", "/gradio_api/stream", "/gradio_api/component")
@@ -52,6 +54,7 @@ def add_page(app: FastAPI, service: Service) -> FastAPI:
         enable_monitoring=False,
         pwa=False,
         mcp_server=False,
+        css=CSS,
         theme=gradio.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]),
     )
 
@@ -63,9 +66,10 @@ def make_page(service: Service) -> gradio.Blocks:
     with gradio.Blocks(title=TITLE, analytics_enabled=False) as blocks:
         gradio.Markdown(f"# {TITLE}")
         with gradio.Row():
-            text = gradio.Textbox(EXAMPLE, label="Text", lines=6, max_lines=20, elem_id="text", autofocus=True)
+            size: dict[str, Any] = {"lines": 6, "max_lines": 20, "min_width": MIN_WIDTH}
+            text = gradio.Textbox(EXAMPLE, label="Text", elem_id="text", autofocus=True, **size)
             translation = gradio.Textbox(
-                label="Translation", lines=6, max_lines=20, buttons=["copy"], interactive=False, elem_id="translation"
+                label="Translation", elem_id="translation", buttons=["copy"], interactive=False, **size
             )
         with gradio.Row():
             model = gradio.Dropdown(
@@ -73,12 +77,12 @@ def make_page(service: Service) -> gradio.Blocks:
                 value=first.name,
                 label="Model",
                 interactive=True,
-                min_width=280,
+                min_width=MIN_WIDTH,
             )
             beam, alpha = first.num_beams, first.decoding["length_penalty"]
-            beams = gradio.Slider(1, max(10, beam), beam, step=1, label="Beam size", min_width=280)
+            beams = gradio.Slider(1, max(10, beam), beam, step=1, label="Beam size", min_width=MIN_WIDTH)
             penalty = gradio.Slider(
-                min(-1, alpha), max(2, alpha), alpha, step=0.1, label="Length penalty", min_width=280
+                min(-1, alpha), max(2, alpha), alpha, step=0.1, label="Length penalty", min_width=MIN_WIDTH
             )
         share = gradio.Button("Share as curl", size="sm", elem_id="share")
         command = gradio.Code(label="Command", language="shell", interactive=False, visible=False, elem_id="command")

@@ -81,13 +81,13 @@ def test_gradio_client_translates(address, bundled):
 
 
 def test_an_unforeseen_error_tells_no_secret_on_the_page():
-    with running(make_site(make_service())) as address:
+    with running(make_site(make_service(max_characters=10))) as address:
         client = Client(address, verbose=False)
         with pytest.raises(AppError) as error:
             client.predict("unlucky", "upper", 1, 0.6, api_name="/translate")
         assert "passwd" not in str(error.value)
-        with pytest.raises(AppError, match="There is no model 'other'"):
-            client.predict("a", "other", 1, 0.6, api_name="/translate")
+        with pytest.raises(AppError, match="q has 11 characters: send at most 10 at once"):
+            client.predict("a" * 11, "upper", 1, 0.6, api_name="/translate")
 
 
 # --- faults ---

@@ -294,6 +294,12 @@ class Translator:
         ids, target_ids = self._encode_pair(1, source, target)
         return self._with_attention([Hypothesis(target)], [ids], [[self._start_token(), *target_ids]])[0]
 
+    def number_of_tokens(self, text: str) -> int:
+        """Returns how many tokens the model reads for a source text, its end included."""
+        _require_text(1, text)
+        with _TOKENIZER_LOCK:
+            return len(self.tokenizer(text)["input_ids"])
+
     def _generation_options(self, n_best: int, sample: bool, generation: dict[str, Any]) -> dict[str, Any]:
         """Returns the options of `generate`, checked and with defaults filled in."""
         if n_best < 1:

@@ -24,6 +24,7 @@ from vanilla_transformer.converters.fairseq import (
     read_checkpoint,
     read_dictionary,
 )
+from vanilla_transformer.languages import Languages, record_languages
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
@@ -58,6 +59,7 @@ def convert(options: ConvertArguments) -> None:
     source_lang, target_lang = languages(options, options_of(checkpoint))
     with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
         model = from_fairseq(checkpoint, len(vocabulary))
+        record_languages(model.config, Languages(source_lang, target_lang))
         model.save_pretrained(folder)
         write_tokenizer(folder, vocabulary, merges, [source_lang, target_lang])
         # FSMTTokenizer reads text with the first of its languages, so the target needs one of its own.

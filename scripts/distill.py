@@ -25,6 +25,7 @@ from datasets import Dataset, IterableDataset
 from sacrebleu.metrics import BLEU
 
 from vanilla_transformer.atomic_writes import one_line
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     DecodingArguments,
@@ -34,7 +35,7 @@ from vanilla_transformer.training.arguments import (
     parse_arguments,
 )
 from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
-from vanilla_transformer.training.corpus import load_corpus
+from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus
 from vanilla_transformer.training.evaluation import score_texts
 from vanilla_transformer.training.synthetic_corpus import (
     PairCounts,
@@ -72,15 +73,25 @@ def distill(
     options: DistillArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
 ) -> dict[str, Any]:
     """Translates the sources of the training pairs and writes the new pairs; returns the content of report.json."""
+    corpus = corpus.with_languages(languages(options, loading, corpus))
     loaded = load_corpus(corpus, splits=("train",))
     return make_corpus(
         options,
-        (corpus.source_lang, corpus.target_lang),
+        languages_of_corpus(corpus),
         lambda: (one_line(pair["source"]) for pair in loaded["train"]),
         {"n_best": options.n_best, **vars(decoding)},
         loading,
         lambda folder, parts: write_result(folder, parts, loaded["train"], options, corpus),
     )
+
+
+def languages(options: DistillArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
+    """The languages of the pairs: those given, or those of the teachers. They must not contradict each other."""
+    agreed = corpus.languages
+    for model in options.model:
+        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
+    return agreed
 
 
 def write_result(
@@ -93,7 +104,7 @@ def write_result(
     """Writes the cleaned pairs, and returns what is to report about them."""
     cleaning, counts = CleaningReport(), PairCounts()
     pairs = counts.count(kept_pairs(distilled_pairs(parts, originals, options), corpus, cleaning))
-    write_pairs(folder, (corpus.source_lang, corpus.target_lang), pairs)
+    write_pairs(folder, languages_of_corpus(corpus), pairs)
     best = [n_best[0] for n_best in _n_best_lists(parts, options.n_best)]
     bleu = score_texts(best, [pair["target"] for pair in originals], names=("sacrebleu",))["sacrebleu"]
     return {

@@ -138,7 +138,8 @@ def draw_attention(translator: Translator, text: str, translation: str | None, f
     _require_few("The translation", len(hypothesis.tokens))
     kinds = attention_maps(hypothesis)
     for maps in kinds:
-        plot_attention_heads(maps, folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png")
+        picture = folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png"
+        plot_attention_heads(maps, picture, f"{text} → {hypothesis.text}")
     page = render_page(kinds, title=f"{text} → {hypothesis.text}")
     write_text(folder / "attention.html", page)
 

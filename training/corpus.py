@@ -16,7 +16,7 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -34,10 +34,12 @@ from datasets import (
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.languages import Languages
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import choose_columns, lines_in_files, pairs_in_files, state_of
 from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.metrics import Reference, require_same_number
 from vanilla_transformer.training.mixing import copies
 
 
@@ -45,6 +47,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
 TEXT = Features({"source": Value("string"), "target": Value("string")})
+DEMO_LANGUAGES = Languages("en", "de")
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
@@ -77,9 +80,11 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, 
 
     Args:
         arguments: Where the text is, and its languages.
-        splits: The splits to load. The first must exist; others that the corpus does not have are left out.
+        splits: The splits to load. The first must exist; others that the corpus does not have are left out. With
+            `test`, further test sets are loaded under their names.
         seed: Seed of the pairs that a fraction in `train_weights` draws.
     """
+    languages_of_corpus(arguments)  # before any work
     loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
         loaded = {split: _load_demo(arguments, split) for split in splits}
@@ -87,7 +92,9 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, 
         loaded = _load_from_hub(arguments, splits)
     else:
         loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
-    if splits[0] not in loaded:
+    if "test" in splits:
+        loaded |= {name: _load_files(arguments, name) for name in arguments.further_test_sets}
+    if splits[0] not in loaded and not (splits == ("test",) and loaded):
         raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
     for split, dataset in loaded.items():
         if isinstance(dataset, Dataset) and not len(dataset):
@@ -100,6 +107,34 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, 
     if arguments.train_weights:
         loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
     return Corpus(loaded, report)
+
+
+def languages_of_corpus(arguments: CorpusArguments) -> Languages:
+    """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
+    languages = arguments.languages
+    if languages:
+        return languages
+    if arguments.dataset == "demo" and languages == Languages():
+        return DEMO_LANGUAGES
+    raise ValueError(
+        f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
+        "--source_lang en --target_lang de."
+    )
+
+
+def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
+    """Returns the references of a test set: its target side, and those in further files.
+
+    Args:
+        arguments: Where the references are.
+        name: The test set.
+        targets: Its target side.
+    """
+    columns = [list(targets)]
+    for file in arguments.further_references.get(name, []):
+        columns.append(list(lines_in_files([file])))
+        require_same_number(columns[-1], targets, f"lines in {file}")
+    return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]
 
 
 def tokenize(
@@ -164,7 +199,7 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 
 def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
     pairs = demo_corpus(split)
-    source, target = choose_columns(pairs[0], (arguments.source_lang, arguments.target_lang), "The demo corpus")
+    source, target = choose_columns(pairs[0], languages_of_corpus(arguments), "The demo corpus")
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
     dataset = Dataset.from_dict(columns, features=TEXT)
     return dataset.to_iterable_dataset() if arguments.streaming else dataset
@@ -197,7 +232,7 @@ def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> 
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
         "files": tuple(files),
-        "languages": (arguments.source_lang, arguments.target_lang),
+        "languages": languages_of_corpus(arguments),
         "columns": tuple(arguments.columns),
     }
     if next(_generate(**where), None) is None:  # this also reports a missing file before any work is done
@@ -264,7 +299,8 @@ def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset
 
 def _choose_config(arguments: CorpusArguments) -> str | None:
     names = get_dataset_config_names(arguments.dataset)
-    pair = [f"{arguments.source_lang}-{arguments.target_lang}", f"{arguments.target_lang}-{arguments.source_lang}"]
+    source_lang, target_lang = languages_of_corpus(arguments)
+    pair = [f"{source_lang}-{target_lang}", f"{target_lang}-{source_lang}"]
     for name in names:
         if any(name.endswith(languages) for languages in pair):
             return name
@@ -278,7 +314,7 @@ def _choose_config(arguments: CorpusArguments) -> str | None:
 
 def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
     """Converts the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, to `source` and `target`."""
-    languages = (arguments.source_lang, arguments.target_lang)
+    languages = languages_of_corpus(arguments)
     names = dataset.column_names or list(next(iter(dataset)))
     nested = "translation" in names
     if nested:

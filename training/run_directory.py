@@ -70,6 +70,9 @@ DATA_KEYS = (
     *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
 
+# Keys with another default in version 0.1: its recipe.yaml does not have them.
+DEFAULTS_IN_0_1 = {"source_lang": "en", "target_lang": "de"}
+
 
 def require_same_data(folder: Path, *arguments: Any) -> None:
     """Refuses to resume a run with other text, another seed or other batches than it was started with."""
@@ -78,7 +81,7 @@ def require_same_data(folder: Path, *arguments: Any) -> None:
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     now = _differing_keys(*arguments)
     for name in DATA_KEYS:
-        if before.get(name) != now.get(name):
+        if before.get(name, DEFAULTS_IN_0_1.get(name)) != now.get(name):
             raise ValueError(
                 f"The run in {folder} was started with {name}={before.get(name, 'its default')!r}, not "
                 f"{now.get(name, 'its default')!r}: resume with the recipe it was started with, or choose another "

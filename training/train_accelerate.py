@@ -36,7 +36,7 @@ from vanilla_transformer.training.model_building import make_model
 from vanilla_transformer.training.objectives import Objective, make_objective
 from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
-from vanilla_transformer.training.train import parse_recipe, prepare_data
+from vanilla_transformer.training.train import parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
@@ -58,6 +58,7 @@ def train(
     require_supported(corpus_arguments, args)
     accelerator = make_accelerator(args)
     folder = Path(args.output_dir)
+    corpus_arguments = with_languages(corpus_arguments, model_arguments)
     require_fresh(folder, resume=None)
     set_seed(args.seed)
     with accelerator.main_process_first():
@@ -69,7 +70,7 @@ def train(
             learn=accelerator.is_main_process,
             seed=args.seed,
         )
-    model = make_model(model_arguments, *tokenizers)
+    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if accelerator.is_main_process:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
         write_description(folder, model, corpus, datasets, args)

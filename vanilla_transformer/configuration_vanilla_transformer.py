@@ -103,6 +103,8 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`, defaults to 0, 1, 2, 1):
             The special tokens. The decoder starts with `<s>` and not with padding, so that a mask computed from
             padding never hides its first token.
+        source_lang, target_lang (`str`, *optional*):
+            The languages that the model translates from and into, such as `"en"`. They do not change what it computes.
 
     ```python
     >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -178,6 +180,8 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
+    source_lang: str | None = None
+    target_lang: str | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.refuse_misspelt(kwargs)

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from .loading import errors_in_one_sentence
+from .loading import errors_in_one_sentence, find_model
 
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
@@ -100,6 +100,7 @@ def load_tokenizers(
         name_or_path: Folder, or name on the Hub.
         options: Those of `from_pretrained`, such as `revision`.
     """
+    name_or_path = find_model(name_or_path)
     with errors_in_one_sentence(name_or_path):
         target_file = cached_file(
             name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options

@@ -26,7 +26,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.loss import IGNORED_LABEL
-from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
@@ -91,7 +91,7 @@ class TrainBenchmarkArguments(MeasurementArguments):
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        corpus, options = parse_arguments([CorpusArguments, TrainBenchmarkArguments], __doc__, argv)
+        corpus, options = parse_arguments([BenchmarkCorpusArguments, TrainBenchmarkArguments], __doc__, argv)
         report(options, measure(corpus, options))
 
 

@@ -344,6 +344,6 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
 def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"matplotlib is missing, .*: pip install vanilla-transformer\[plots\]"):
+    with pytest.raises(SystemExit, match=r"matplotlib is missing, .*: pip install matplotlib"):
         draw(tmp_path / "out", "--learning_rate")
     assert not list(tmp_path.iterdir())

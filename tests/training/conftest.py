@@ -48,6 +48,8 @@ def recipe(tmp_path):
     def write(**keys) -> list[str]:
         model_type = keys.get("model_type", "vanilla_transformer")
         content = {
+            "source_lang": "en",
+            "target_lang": "de",
             "train_files": [write_reversals(tmp_path)],
             "validation_files": [write_reversals(tmp_path, 20, seed=1)],
             "vocab_size": 300,

@@ -47,5 +47,5 @@ def test_without_matplotlib_nothing_is_drawn(metrics, tmp_path, monkeypatch):
 
 def test_commands_that_only_draw_need_matplotlib(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install vanilla-transformer\[plots\]"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         plots.require_matplotlib()

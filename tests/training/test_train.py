@@ -10,6 +10,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import final_weights, losses, write_reversals
 from vanilla_transformer import beam_search
+from vanilla_transformer.languages import load_languages
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.averaging import average, load_states
 from vanilla_transformer.training.trainer import TranslationTrainer
@@ -190,9 +191,10 @@ def test_the_mean_of_checkpoints_is_kept_only_if_it_is_better(recipe, tmp_path, 
         train_script.main(recipe(output_dir=str(tmp_path / "ema"), ema_decay=0.9, **keys))
 
 
-def test_one_file_needs_no_brackets(recipe, tmp_path):
+def test_one_file_needs_no_brackets_and_the_model_records_its_languages(recipe, tmp_path):
     train_script.main(recipe(train_files=write_reversals(tmp_path), max_steps=2))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["pairs"]["train"] == 400
+    assert load_languages(tmp_path / "run" / "model") == ("en", "de")
 
 
 def test_separate_vocabularies_train_and_load(recipe, tmp_path):

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from inspect import signature
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -99,6 +100,8 @@ class TorchBackend:
         """Refuses options of another search than the model's. `generate` refuses unknown ones itself."""
         if options.get("do_sample"):
             self.require_support("sample=True")
+        if "glossary" in options and "selection" not in signature(search_of(self._model).search).parameters:
+            raise ValueError(f"The search of {type(self._model).__name__} has no glossary: leave it out.")
         require_own_options(self._model, options)
 
     def require_support(self, call: str) -> None:

@@ -20,6 +20,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..languages import languages_of, record_languages
 from ..loading import load_config, load_model
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..positions import SinusoidalHalvesPositions
@@ -101,12 +102,14 @@ def config_from_marian(config: MarianConfig, *, output_bias: bool = False) -> Va
         config: The config of MarianMT.
         output_bias: Whether `final_logits_bias` has values other than zero.
     """
-    return VanillaTransformerConfig(
+    converted = VanillaTransformerConfig(
         **{name: getattr(config, name) for name in SAME_FIELDS},
         **FIXED_IN_MARIAN,
         target_vocab_size=None if config.share_encoder_decoder_embeddings else config.decoder_vocab_size,
         output_bias=output_bias,
     )
+    record_languages(converted, languages_of(config))
+    return converted
 
 
 def config_to_marian(config: VanillaTransformerConfig) -> MarianConfig:
@@ -116,12 +119,14 @@ def config_to_marian(config: VanillaTransformerConfig) -> MarianConfig:
     _require_plain_heads(config)
     if config.decoder_start_token_id is None:
         raise ValueError("decoder_start_token_id=None can't become MarianMT: set it to the decoder's first token.")
-    return MarianConfig(
+    converted = MarianConfig(
         **{name: getattr(config, name) for name in SAME_FIELDS},
         decoder_vocab_size=config.output_vocab_size,
         share_encoder_decoder_embeddings=config.shares_embeddings and config.tie_word_embeddings,
         forced_eos_token_id=None,
     )
+    record_languages(converted, languages_of(config))
+    return converted
 
 
 def _require_plain_heads(config: VanillaTransformerConfig) -> None:

@@ -63,6 +63,8 @@ OTHER_VALUES = {
     "bos_token_id": 4,
     "eos_token_id": 4,
     "decoder_start_token_id": 4,
+    "source_lang": "en",
+    "target_lang": "de",
 }
 REFUSED_BY_CTRANSLATE2 = {
     *("is_encoder_decoder", "d_k", "d_v", "score_function", "share_qk"),

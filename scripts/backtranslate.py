@@ -126,8 +126,9 @@ def generation_options(options: BacktranslateArguments, decoding: DecodingArgume
     """Returns the options of `Translator.translate`."""
     if not options.sample:
         return vars(decoding)
-    if decoding.num_beams not in (None, 1) or decoding.length_penalty is not None:
-        raise ValueError("--num_beams and --length_penalty are for beam search: leave them out, or --sample.")
+    for name, value in vars(decoding).items():
+        if name != "max_extra_tokens" and value is not None:
+            raise ValueError(f"--{name} {value} is for searches: leave it out, or leave out --sample.")
     return {
         "sample": True,
         "top_k": options.top_k,

@@ -189,7 +189,7 @@ def languages(options: EvaluationArguments, loading: LoadingArguments, corpus: C
     for model in (*options.model, *options.baseline_model):
         hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
         agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
-    agreed = languages_of_corpus(corpus.with_languages(agreed))
+    agreed = Languages(*languages_of_corpus(corpus.with_languages(agreed)))
     for file in filter(None, (options.hypotheses, options.baseline_hypotheses)):
         require_language(file, agreed.target)
     return agreed
@@ -250,10 +250,11 @@ def scores(
     return results
 
 
-def lengths(hypotheses: list[str], references: list[str]) -> dict[str, float]:
-    """Words of the translations for each word of the references, and the share of words that repeat the one before,
-    which models that write all words at once are prone to."""
-    words, reference_words = ([line.split() for line in lines] for lines in (hypotheses, references))
+def lengths(hypotheses: list[str], references: list[Reference]) -> dict[str, float]:
+    """Words of the translations for each word of the (first) references, and the share of words that repeat the one
+    before, which models that write all words at once are prone to."""
+    first = [reference if isinstance(reference, str) else reference[0] for reference in references]
+    words, reference_words = ([line.split() for line in lines] for lines in (hypotheses, first))
     return {
         "ratio": sum(map(len, words)) / max(sum(map(len, reference_words)), 1),
         "repeated_words": repeated_words(words),

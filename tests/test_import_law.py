@@ -55,17 +55,34 @@ PACKAGE = [
     "translation_pipeline",
     "hub",
     "registration",
+    "serving/__init__",
+    "serving/errors",
+    "serving/limits",
+    "serving/words",
+    "serving/documents",
+    "serving/markup",
+    "serving/batching",
+    "serving/metrics",
+    "serving/models",
+    "serving/requests",
+    "serving/api",
+    "serving/page",
+    "serving/server",
+    "serving/space",
     "__init__",
 ]
 # Everything in training/ may import the package and what is in training/; scripts/ may import everything.
 TRAINING_FOLDERS = {"training", "training/demo"}
 SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks"}
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
+# The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
+SERVE = {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"}
 # Optional dependencies, imported only where they are needed.
 OPTIONAL = {
     "converters/ctranslate2": {"ctranslate2"},
     "backends/ctranslate2": {"ctranslate2"},
     "sentences": {"sentencex"},
+    **{f"serving/{name}": SERVE for name in ("errors", "metrics", "requests", "api", "page", "server")},
 }
 
 

@@ -105,9 +105,9 @@ class CorpusArguments(CleaningArguments):
         """The languages that are given."""
         return Languages(self.source_lang, self.target_lang)
 
-    def with_languages(self, languages: Languages) -> "CorpusArguments":
+    def with_languages(self, languages: tuple[str | None, str | None]) -> "CorpusArguments":
         """Returns the same arguments with other languages."""
-        return replace(self, source_lang=languages.source, target_lang=languages.target)
+        return replace(self, source_lang=languages[0], target_lang=languages[1])
 
     def files(self, split: str) -> list[str]:
         """Returns the files of a split or of a further test set."""

@@ -47,7 +47,7 @@ Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
 TEXT = Features({"source": Value("string"), "target": Value("string")})
-DEMO_LANGUAGES = Languages("en", "de")
+DEMO_LANGUAGES = ("en", "de")
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
@@ -109,11 +109,11 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, 
     return Corpus(loaded, report)
 
 
-def languages_of_corpus(arguments: CorpusArguments) -> Languages:
+def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
     """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
     languages = arguments.languages
-    if languages:
-        return languages
+    if languages.source is not None and languages.target is not None:
+        return languages.source, languages.target
     if arguments.dataset == "demo" and languages == Languages():
         return DEMO_LANGUAGES
     raise ValueError(

@@ -84,6 +84,12 @@ def make_corpus(
     parts.translate(translator, texts(), seed=seed, total=number, progress=sys.stderr.isatty(), **generation)
     with whole_folder(arguments.output_dir, made_of=files, overwrite=arguments.overwrite) as folder:
         report = {"texts": number, **write(folder, parts), "settings": settings}
+        cleaning = CleaningReport.from_dict(report["cleaning"])
+        if not cleaning.kept:
+            raise ValueError(
+                f"Cleaning left no pair: relax the steps below and start again. {parts.folder} keeps the translations."
+                f"\n{cleaning}"
+            )
         write_json(folder / REPORT, report)
     parts.remove()
     return report

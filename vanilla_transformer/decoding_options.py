@@ -4,7 +4,7 @@ from typing import Any
 
 from . import beam_search, mask_predict
 from .beam_search import DEFAULT_EXTRA_TOKENS
-from .searches import search_of
+from .searches import defaults_of, is_search_option, search_of
 
 
 PAPER_DECODING = beam_search.DEFAULTS  # section 6.1
@@ -16,10 +16,10 @@ def with_defaults(model: Any, **given: Any) -> dict[str, Any]:
     Args:
         model: A model, or the object that a backend has in its place. Its `generation_config` takes the place of
             options that are not given.
-        given: Options of `generate`. `None` means that an option is not given.
+        given: Options of the search and of `generate`. `None` for one of the search means that it is not given.
     """
-    options = {name: value for name, value in given.items() if value is not None}
-    for name, default in search_of(model).DEFAULTS.items():
+    options = {name: value for name, value in given.items() if value is not None or not is_search_option(name)}
+    for name, default in defaults_of(search_of(model)).items():
         if name not in options:
             models_value = getattr(model.generation_config, name, None)
             options[name] = default if models_value is None else models_value

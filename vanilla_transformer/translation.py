@@ -40,7 +40,7 @@ from .glossary import Glossary, continuing_tokens
 from .languages import Languages, languages_of
 from .lexical_constraints import LexicalConstraints
 from .loading import HUB_OPTIONS, find_device, find_model
-from .searches import search_of
+from .searches import breadth_of, search_of
 from .sentences import split_sentences as sentences_of
 from .tokenization_vanilla_transformer import load_tokenizers
 
@@ -294,6 +294,12 @@ class Translator:
         ids, target_ids = self._encode_pair(1, source, target)
         return self._with_attention([Hypothesis(target)], [ids], [[self._start_token(), *target_ids]])[0]
 
+    def number_of_tokens(self, text: str) -> int:
+        """Returns how many tokens the model reads for a source text, its end included."""
+        _require_text(1, text)
+        with _TOKENIZER_LOCK:
+            return len(self.tokenizer(text)["input_ids"])
+
     def _generation_options(self, n_best: int, sample: bool, generation: dict[str, Any]) -> dict[str, Any]:
         """Returns the options of `generate`, checked and with defaults filled in."""
         if n_best < 1:
@@ -306,7 +312,7 @@ class Translator:
         if sample:
             return {**sampling_options(**generation), "num_return_sequences": n_best}
         options = search_options(self.backend.model, **generation)
-        breadth = search_of(self.backend.model).BREADTH
+        breadth = breadth_of(search_of(self.backend.model))
         if n_best > options[breadth]:
             raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
         return {**options, "num_return_sequences": n_best}

@@ -34,6 +34,8 @@ def lines_of(path: Path) -> list[str]:
 
 def test_back_translation_writes_cleaned_tagged_pairs(command, tmp_path, capsys):
     words = ["--num_beams", "2", "--tag", "<BT>", "--drop_duplicates", "true"]
+    with pytest.raises(SystemExit, match=r"(?s)left no pair: relax.*keeps the translations.*over 1 words"):
+        backtranslate.main(command("back", *words, "--max_words", "1"))
     backtranslate.main(command("back", *words))
     kept = list(dict.fromkeys(line for line in LINES if line))
     assert lines_of(tmp_path / "back" / "train.de") == kept
@@ -94,7 +96,7 @@ def test_real_pairs_are_repeated_to_the_ratio(command, tmp_path):
     ("words", "message"),
     [
         (["--top_k", "5"], "are for samples: add --sample"),
-        (["--sample", "--num_beams", "4"], "are for beam search"),
+        (["--sample", "--num_beams", "4"], "--num_beams 4 is for searches"),
         (["--ratio", "2"], "needs --real_files"),
         (["--target_lang", "en"], "give two languages"),
         (["--part_size", "0"], "part_size=0 must be at least 1"),

@@ -18,7 +18,6 @@ from typing import Any, ClassVar, NoReturn
 import torch
 from torch import nn
 from transformers import GenerationMixin, PreTrainedModel
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 
 from .. import beam_search
@@ -95,22 +94,13 @@ class EnsembleModel(PreTrainedModel, GenerationMixin):
 
     def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> "EnsembleStepper":
         """Returns what `beam_search` runs: the stepper of each member, with its own states and cache."""
-        states = model_kwargs["encoder_outputs"].last_hidden_state
-        steppers = [
-            make_stepper(
-                member,
-                beams,
-                {
-                    **model_kwargs,
-                    "encoder_outputs": BaseModelOutput(last_hidden_state=states_of_member),
-                    "past_key_values": EncoderDecoderCache(
-                        DynamicCache(config=member.config), DynamicCache(config=member.config)
-                    ),
-                },
-            )
-            for member, states_of_member in zip(self.members, self.encoder.split(states), strict=True)
-        ]
-        return EnsembleStepper(steppers)
+        states = self.encoder.split(model_kwargs["encoder_outputs"].last_hidden_state)
+        return EnsembleStepper(
+            [
+                make_stepper(member, beams, _kwargs_of_member(member, states_of_member, model_kwargs))
+                for member, states_of_member in zip(self.members, states, strict=True)
+            ]
+        )
 
     def save_pretrained(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ValueError("An ensemble is not saved: save its members, and load them together.")
@@ -171,6 +161,16 @@ def log_of_mean(logits: Sequence[torch.Tensor]) -> torch.Tensor:
     """Returns log((p_1 + ... + p_n) / n) of the probabilities that n logits [..., V] stand for."""
     log_probabilities = torch.stack([part.float().log_softmax(-1) for part in logits])
     return log_probabilities.logsumexp(0) - math.log(len(logits))
+
+
+def _kwargs_of_member(member: PreTrainedModel, states: torch.Tensor, model_kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Returns what `generate` would prepare for this member alone: its encoder's states, and a cache of its kind."""
+    kwargs = {**model_kwargs, "encoder_outputs": BaseModelOutput(last_hidden_state=states)}
+    if kwargs.pop("past_key_values", None) is not None:
+        config = copy.deepcopy(member.generation_config)
+        config.use_cache, config.cache_implementation = True, None
+        member._prepare_cache_for_generation(config, kwargs, None, len(states), 0)
+    return kwargs
 
 
 def _require_compatible(members: Sequence[PreTrainedModel], names: Sequence[str]) -> None:

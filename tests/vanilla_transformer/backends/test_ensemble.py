@@ -15,6 +15,8 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.backends.ensemble import EnsembleModel
 from vanilla_transformer.beam_search import PENALTIES, RowPerBeam, RowPerSentence
+from vanilla_transformer.configuration_rnn_search import RnnSearchConfig
+from vanilla_transformer.modeling_rnn_search import RnnSearchForConditionalGeneration
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
 
@@ -63,12 +65,16 @@ def by_definition(members, source, beams, alpha, extra) -> list[tuple[float, lis
     return sorted(finished, key=lambda candidate: -candidate[0])[:beams]
 
 
-@pytest.mark.parametrize("with_marian", [False, True])
-def test_it_finds_what_the_definition_finds(make_model, with_marian):
+def recurrent() -> RnnSearchForConditionalGeneration:
+    sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8}
+    return RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=9, **sizes)).eval()
+
+
+@pytest.mark.parametrize("others", [[], [marian, recurrent]])
+def test_it_finds_what_the_definition_finds(make_model, others):
     members = [lively(make_model(vocab_size=9, dropout=0.0)), lively(make_model(vocab_size=9, d_model=8))]
-    if with_marian:
-        members.append(lively(marian(), 8.0))
-    ensemble = EnsembleModel(members, ["a", "b", "c"][: len(members)]).eval()
+    members += [lively(make(), 8.0) for make in others]
+    ensemble = EnsembleModel(members, list("abcd")[: len(members)]).eval()
     sources = random_sources(6, 9, longest=5)
     output = ensemble.generate(
         **padded(sources), custom_generate=beam_search.search, num_beams=3, num_return_sequences=3,

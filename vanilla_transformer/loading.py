@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, Pr
 
 
 # What the library raises when files are missing, truncated or those of another model.
-LOADING_ERRORS = (OSError, ValueError, RuntimeError, EOFError, UnpicklingError, SafetensorError)
+LOADING_ERRORS = (OSError, ValueError, TypeError, RuntimeError, EOFError, UnpicklingError, SafetensorError)
 # Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
 

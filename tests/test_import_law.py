@@ -26,6 +26,7 @@ PACKAGE = [
     "modeling_vanilla_transformer",
     "searches",
     "decoding_options",
+    "file_locks",
     "atomic_writes",
     "loading",
     "tokenization_vanilla_transformer",

@@ -1,12 +1,13 @@
 """The average of checkpoints (section 6.1: the last 5 of the base model, the last 20 of the big one)."""
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+
+from vanilla_transformer.loading import read_object
 
 
 State = dict[str, torch.Tensor]
@@ -63,7 +64,7 @@ def load_states(paths: Iterable[str | Path]) -> Iterable[State]:
 
 def _architecture(path: Path) -> dict:
     """Returns the config without the fields that do not describe the weights."""
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    config = read_object(path / "config.json")
     return {
         name: value for name, value in config.items() if name not in ("transformers_version", "dtype", "use_cache")
     }

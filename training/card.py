@@ -1,6 +1,5 @@
 """The model card of a run. Every number in it is read from the files of the run and of its evaluations."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.atomic_writes import write_text
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import with_defaults
+from vanilla_transformer.loading import read_object
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -302,4 +302,4 @@ def _architecture(config: PreTrainedConfig) -> str:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}

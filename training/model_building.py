@@ -15,6 +15,7 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.decoding_options import set_decoding
+from vanilla_transformer.loading import load_config, load_model
 from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import ModelArguments
 
@@ -118,7 +119,7 @@ def _separate_vocabulary(default: PreTrainedConfig, size: int) -> dict[str, Any]
 def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
     """Loads a trained model in float32. `model_config` may change its dropout and label smoothing only."""
     fields = arguments.config_fields
-    config = AutoConfig.from_pretrained(path)
+    config = load_config(path)
     if arguments.model_type not in (ModelArguments.model_type, config.model_type):
         raise ValueError(
             f"model_type={arguments.model_type!r}, but the trained model {path} is a {config.model_type}: leave "
@@ -126,7 +127,7 @@ def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
         )
     for name, value in fields.items():
         _require_changeable(config, name, value, path)
-    return AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **fields)
+    return load_model(path, dtype=torch.float32, **fields)
 
 
 def _require_changeable(config: PreTrainedConfig, name: str, value: Any, path: str) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from .loading import require_finite
 from .weight_sharing import copy_sharing_weights
 
 
@@ -73,6 +74,7 @@ def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
             f"{str(model.dtype).removeprefix('torch.')}. Load it with device='cpu' and dtype=torch.float32, or leave "
             "out quantization."
         )
+    require_finite(model)  # rounding would turn NaN into a number
     quantized_model = copy_sharing_weights(model)
     for parent in list(quantized_model.modules()):
         for name, child in list(parent.named_children()):

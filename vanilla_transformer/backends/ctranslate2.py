@@ -24,7 +24,7 @@ from ..atomic_writes import replacing, write_json
 from ..beam_search import DEFAULT_EXTRA_TOKENS, PENALTIES
 from ..converters.ctranslate2 import Quantization, export, require_ctranslate2, table_length
 from ..converters.marian import from_marian, load
-from ..loading import HUB_OPTIONS, find_device, load_config
+from ..loading import HUB_OPTIONS, find_device, load_config, load_generation_config
 from ..quantization import require_quantization
 from ..tokenization_vanilla_transformer import TARGET, load_tokenizers
 from .protocol import Attention, Generated, TokenIds
@@ -136,7 +136,7 @@ class CTranslate2Backend:
         require_quantization(quantization, cls.quantizations)
         config = load_config(name_or_path, **options)
         _require_convertible(config)
-        generation_config = _load_generation_config(name_or_path, config, **options)
+        generation_config = load_generation_config(name_or_path, config, **options)
         model_folder = Path(cached_file(name_or_path, "config.json", **options)).parent
         converted = model_folder / CACHE_FOLDER / quantization
         if not _is_up_to_date(converted, model_folder):
@@ -369,13 +369,6 @@ def _convert_and_keep(
         current = _fingerprint(model_folder)
         if fingerprint.items() <= current.items():
             write_json(folder / FINGERPRINT_FILE, current)
-
-
-def _load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, **options: Any) -> GenerationConfig:
-    try:
-        return GenerationConfig.from_pretrained(name_or_path, **options)
-    except OSError:  # older models have no such file
-        return GenerationConfig.from_model_config(config)
 
 
 def _fingerprint(model_folder: Path) -> dict[str, Any]:

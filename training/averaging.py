@@ -14,6 +14,8 @@ State = dict[str, torch.Tensor]
 WEIGHTS = "model.safetensors"
 # The last file written into a checkpoint: a checkpoint without it is incomplete.
 COMPLETE = "complete"
+# Marks a checkpoint that was saved because the run was stopped. Without the stop it would not exist.
+UNSCHEDULED = "unscheduled"
 
 
 def average(states: Iterable[State]) -> State:
@@ -37,6 +39,11 @@ def checkpoints(folder: str | Path) -> list[Path]:
     """Returns the complete checkpoints of a run, oldest first. One that a crash interrupted is left out."""
     named = [path for path in Path(folder).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted((path for path in named if (path / COMPLETE).is_file()), key=step_of)
+
+
+def scheduled_checkpoints(folder: str | Path) -> list[Path]:
+    """Returns the complete checkpoints that the run would also have without interruptions, oldest first."""
+    return [path for path in checkpoints(folder) if not (path / UNSCHEDULED).exists()]
 
 
 def step_of(checkpoint: Path) -> int:

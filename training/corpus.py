@@ -26,7 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import choose_columns, digests_of, pairs_in_files, state_of
 from vanilla_transformer.training.demo.grammar import demo_corpus
 
 
@@ -85,6 +85,30 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
     if isinstance(loaded["train"], Dataset) and not report.kept:
         raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
     return Corpus(loaded, report)
+
+
+def content_digests(arguments: CorpusArguments, corpus: Corpus) -> dict[str, dict[str, str]]:
+    """Returns for each split the SHA-256 of its files, or of its text if it comes from a dataset.
+
+    A dataset that is streamed is left out: it would have to be read to the end.
+    """
+    if not arguments.dataset:
+        languages = arguments.source_lang, arguments.target_lang
+        return {split: digests_of(arguments.files(split), *languages) for split in SPLITS if arguments.files(split)}
+    return {
+        split: {f"the {split} split of {arguments.dataset}": _digest(text)}
+        for split, text in corpus.splits.items()
+        if isinstance(text, Dataset)
+    }
+
+
+def _digest(text: Dataset) -> str:
+    digest = hashlib.sha256()
+    for batch in text.iter(batch_size=1000):
+        for side in ("source", "target"):
+            digest.update("\n".join(line.replace("\n", "\n ") for line in batch[side]).encode())
+            digest.update(b"\n\n")  # the end of a side
+    return digest.hexdigest()
 
 
 def tokenize(

@@ -8,10 +8,11 @@ process or, with `accelerate launch`, in several:
 
     accelerate launch --config_file training/accelerate/eight_gpus.yaml training/train.py RECIPE
 
-To resume a run that was stopped by Ctrl-C or a crash, add --resume_from_checkpoint last.
+To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_from_checkpoint last.
 """
 
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +30,13 @@ from vanilla_transformer.training.arguments import (
     errors_as_sentences,
     parse_arguments,
 )
-from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
-from vanilla_transformer.training.corpus import Corpus, load_corpus, tokenize
+from vanilla_transformer.training.averaging import average, load_states, scheduled_checkpoints, step_of
+from vanilla_transformer.training.corpus import Corpus, content_digests, load_corpus, tokenize
 from vanilla_transformer.training.model_building import make_model
 from vanilla_transformer.training.run_directory import (
+    exclusive,
     require_fresh,
+    require_same_content,
     require_same_data,
     write_description,
     write_recipe,
@@ -68,8 +71,18 @@ def train(
     """Does a complete run: corpus, vocabulary, model, training, average of checkpoints, test.
 
     Returns:
-        The content of results.json, or `None` if Ctrl-C stopped the run.
+        The content of results.json, or `None` if Ctrl-C or SIGTERM stopped the run.
     """
+    with exclusive(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
+        return _train(model_arguments, corpus_arguments, vocabulary_arguments, args)
+
+
+def _train(
+    model_arguments: ModelArguments,
+    corpus_arguments: CorpusArguments,
+    vocabulary_arguments: VocabularyArguments,
+    args: TranslationTrainingArguments,
+) -> dict[str, Any] | None:
     folder = Path(args.output_dir)
     require_fresh(folder, args.resume_from_checkpoint)
     if args.resume_from_checkpoint:
@@ -81,6 +94,9 @@ def train(
         corpus, datasets, tokenizers = prepare_data(
             model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
         )
+    digests = content_digests(corpus_arguments, corpus) if args.should_save else {}
+    if args.resume_from_checkpoint:
+        require_same_content(folder, digests)
     model = make_model(model_arguments, *tokenizers)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
@@ -93,7 +109,7 @@ def train(
         eval_dataset=datasets.get("validation"),
     )
     if args.should_save:
-        write_description(folder, model, corpus, datasets, args)
+        write_description(folder, model, corpus, datasets, args, digests)
         print(
             f"{corpus.report}\n{model.num_parameters():,} parameters, {len(tokenizers[0]):,} tokens in the vocabulary"
         )
@@ -167,7 +183,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
 def _load_final_weights(trainer: TranslationTrainer, model: PreTrainedModel) -> list[str]:
     """Loads the average of the last checkpoints, or the moving average, and returns the names of the checkpoints."""
     args = trainer.args
-    done = [path for path in checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
+    done = [path for path in scheduled_checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
     last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
     if last:
         _load_state(model, average(load_states(last)))

@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = [
     "presets",
     "spelling",
+    "sentences",
     "positions",
     "scores",
     "patterns",
@@ -50,7 +51,11 @@ TRAINING_FOLDERS = {"training", "training/demo"}
 SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks"}
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
 # Optional dependencies, imported only where they are needed.
-OPTIONAL = {"converters/ctranslate2": {"ctranslate2"}, "backends/ctranslate2": {"ctranslate2"}}
+OPTIONAL = {
+    "converters/ctranslate2": {"ctranslate2"},
+    "backends/ctranslate2": {"ctranslate2"},
+    "sentences": {"sentencex"},
+}
 
 
 def imports(path: Path) -> set[str]:

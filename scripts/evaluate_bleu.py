@@ -54,6 +54,7 @@ from vanilla_transformer.training.metrics import (
 )
 from vanilla_transformer.training.plots import plot_bleu_by_length
 from vanilla_transformer.training.run_directory import versions
+from vanilla_transformer.training.standard_streams import on_terminal
 from vanilla_transformer.training.tables import aligned
 
 
@@ -159,7 +160,7 @@ def translations(
     assert model is not None  # the options give one of the two
     translator = Translator.from_pretrained(model, **vars(loading))
     settings = with_defaults(translator.model.generation_config, **vars(decoding))
-    return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
+    return Translations(translate_texts(translator, sources, progress=on_terminal(sys.stderr), **settings), settings)
 
 
 # --- scores ---

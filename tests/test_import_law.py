@@ -41,6 +41,7 @@ PACKAGE = [
     "backends/torch",
     "backends/ctranslate2",
     "backends/__init__",
+    "chunks",
     "translation",
     "hub",
     "registration",

@@ -87,7 +87,7 @@ def exclusive(folder: Path) -> Iterator[None]:
 
 def _require_same_computer(content: bytes, path: Path) -> None:
     owner: dict[str, Any] = {}
-    with suppress(ValueError):
+    with suppress(ValueError, TypeError):  # of a process that was killed while it wrote
         owner = dict(json.loads(content))
     if owner.get("host", socket.gethostname()) != socket.gethostname():
         raise ValueError(

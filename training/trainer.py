@@ -55,6 +55,7 @@ from vanilla_transformer.training.evaluation import (
 from vanilla_transformer.training.malloc import keep_freed_memory
 from vanilla_transformer.training.objectives import make_objective
 from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.run_directory import NEWEST
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
@@ -347,7 +348,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             The library's result, or `None` if the checkpoint already has `max_steps` updates.
         """
         checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
-        if checkpoint in ("True", "true", "last"):
+        if checkpoint in NEWEST:
             complete = checkpoints(self.args.output_dir)
             if not complete:
                 raise ValueError(

@@ -13,9 +13,10 @@ one `Translator`.
 
 import math
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,18 @@ from transformers.utils import logging
 from .backends import Backend, backend_named
 from .backends.torch import longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
+from .chunks import join_translations, split_into_chunks
 from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
 from .loading import HUB_OPTIONS, find_device
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
 logger = logging.get_logger(__name__)
+
+MAX_SOURCE_TOKENS = 1024
+LONG_TEXTS = ("cut", "chunk")
+LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
+_Numbered = tuple[int, tuple[str, str | None]]  # number of a text, the text, the prefix of its translation
 
 # A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
 # belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
@@ -101,11 +108,10 @@ class Translator:
         model: The model.
         tokenizer: Its tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
-        max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
-        window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
         backend: The engine that decodes: `"torch"`, or `"ctranslate2"`, which is faster and must be installed.
         quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
             are, `"int8"`, and more with CTranslate2.
+        limits: `max_tokens`, `window`, `max_source_tokens` and `long_texts`, see `set_limits`.
     """
 
     def __init__(
@@ -114,17 +120,15 @@ class Translator:
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
-        max_tokens: int = 2048,
-        window: int = 4096,
         backend: str = "torch",
         quantization: str = "float32",
+        **limits: Any,
     ):
-        _require_positive(max_tokens=max_tokens, window=window)
+        self.set_limits(**limits)
         self.backend: Backend = backend_named(backend).from_model(
             model, tokenizer, target_tokenizer, quantization=quantization
         )
         self.tokenizer, self.target_tokenizer = tokenizer, target_tokenizer or tokenizer
-        self.max_tokens, self.window = max_tokens, window
 
     @classmethod
     def from_backend(
@@ -132,16 +136,13 @@ class Translator:
         backend: Backend,
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
-        *,
-        max_tokens: int = 2048,
-        window: int = 4096,
+        **limits: Any,
     ) -> "Translator":
         """Makes a translator of a backend that is already loaded; the arguments are those of the class."""
-        _require_positive(max_tokens=max_tokens, window=window)
         translator = cls.__new__(cls)
+        translator.set_limits(**limits)
         translator.backend = backend
         translator.tokenizer, translator.target_tokenizer = tokenizer, target_tokenizer or tokenizer
-        translator.max_tokens, translator.window = max_tokens, window
         return translator
 
     @classmethod
@@ -161,17 +162,41 @@ class Translator:
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
             quantization: As above.
-            options: `max_tokens` and `window` as above, and options of `from_pretrained` such as `dtype` and
-                `revision`.
+            options: The limits of `set_limits`, and options of `from_pretrained` such as `dtype` and `revision`.
         """
-        sizes = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
+        limits = {name: options.pop(name) for name in LIMITS if name in options}
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
         loaded = backend_named(backend).from_pretrained(
             name_or_path, device=device, quantization=quantization, **options
         )
-        return cls.from_backend(loaded, *load_tokenizers(name_or_path, **hub_options), **sizes)
+        return cls.from_backend(loaded, *load_tokenizers(name_or_path, **hub_options), **limits)
+
+    def set_limits(
+        self,
+        *,
+        max_tokens: int = 2048,
+        window: int = 4096,
+        max_source_tokens: int = MAX_SOURCE_TOKENS,
+        long_texts: str = "cut",
+    ) -> None:
+        """Sets how much is read at a time.
+
+        Args:
+            max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
+            window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
+            max_source_tokens: The longest text in tokens. A model with fewer positions reads only as many as it has.
+            long_texts: What is done with a longer text. `"cut"` translates its beginning, with a warning. `"chunk"`
+                translates it sentence by sentence and joins the translations; it needs sentencex.
+        """
+        for name, value in (("max_tokens", max_tokens), ("window", window), ("max_source_tokens", max_source_tokens)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(f"long_texts={long_texts!r} is unknown: choose one of {', '.join(LONG_TEXTS)}.")
+        self.max_tokens, self.window = max_tokens, window
+        self.max_source_tokens, self.long_texts = max_source_tokens, long_texts
 
     @property
     def model(self) -> Any:
@@ -197,8 +222,9 @@ class Translator:
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each text, best first, in the order of the texts.
 
-        An empty text has an empty translation, with or without a prefix. A text that is longer than the model can read
-        is truncated with a warning.
+        An empty text has an empty translation, with or without a prefix. A text that is longer than
+        `max_source_tokens`, or than the model can read, is cut with a warning or translated in chunks: see
+        `set_limits`. The score of a translation in chunks is the sum of their scores.
 
         Args:
             texts: A list, a `datasets` column, or any iterator. Only one window of it is kept in memory.
@@ -219,10 +245,16 @@ class Translator:
         if attention:
             self.backend.require_support("attention=True")
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
-        pairs = _with_prefixes(texts, prefix)
+        numbered = enumerate(_with_prefixes(texts, prefix), start=1)
         bar = logging.tqdm(total=_length_of(texts), desc="translating", unit=" texts", disable=not progress)
         # A generator starts with the first `next`. All checks above run now.
-        return self._translate_windows(pairs, options, empty, attention, bar)
+        if self.long_texts == "cut":
+            return self._translate_windows(numbered, options, empty, attention, bar)
+        if attention or n_best > 1:
+            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
+        return self._translate_chunks(
+            numbered, lambda chunks: self._translate_windows(chunks, options, empty, False, bar)
+        )
 
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
         """Yields the probability of the target of each (source, target), in the order given."""
@@ -253,14 +285,13 @@ class Translator:
 
     def _translate_windows(
         self,
-        pairs: Iterable[tuple[str, str | None]],
+        numbered: Iterator[_Numbered],
         options: dict[str, Any],
         empty: Hypothesis,
         attention: bool,
         bar: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts with their prefixes, a window at a time."""
-        numbered = enumerate(pairs, start=1)
         with bar:
             while window := list(islice(numbered, self.window)):
                 sources = [self._encode_source(number, text, prefix) for number, (text, prefix) in window]
@@ -278,6 +309,33 @@ class Translator:
                     bar.update(len(batch))
                 bar.update(len(sources) - len(sizes))
                 yield from results
+
+    def _translate_chunks(
+        self,
+        numbered: Iterator[_Numbered],
+        translate: Callable[[Iterator[_Numbered]], Iterator[list[Hypothesis]]],
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts with their prefixes, those that are too long in chunks."""
+        texts: deque[list[str]] = deque()  # the chunks of each text whose translation is not complete yet
+
+        def chunks() -> Iterator[_Numbered]:
+            for number, (text, prefix) in numbered:
+                texts.append(self._chunks(number, text))
+                yield from zip(repeat(number), zip(texts[-1], chain([prefix], repeat(None))))  # noqa: B905 (endless)
+
+        translations = translate(chunks())
+        for (first,) in translations:
+            parts = texts.popleft()
+            rest = [hypothesis for (hypothesis,) in islice(translations, len(parts) - 1)]
+            scores = [hypothesis.score for hypothesis in (first, *rest)]
+            yield [
+                Hypothesis(
+                    join_translations(parts, [hypothesis.text for hypothesis in (first, *rest)]),
+                    None if None in scores else sum(scores),
+                )
+                if rest
+                else first
+            ]
 
     def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[Score]:
         """Scores pairs, a window at a time."""
@@ -330,23 +388,48 @@ class Translator:
             _require_text(number, text)
         with _TOKENIZER_LOCK:
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
-        limit = self.backend.longest_input
-        if limit is not None and len(target_ids) > limit:
+        if len(target_ids) > (limit := self._longest_text()):
             raise ValueError(
-                f"Translation {number} has {len(target_ids)} tokens; the model writes {limit}: shorten or drop it."
+                f"Translation {number} has {len(target_ids)} tokens; {self._limited_by()} {limit}: shorten or drop it."
             )
         return self._encode(number, source), target_ids
 
     def _encode(self, number: int, text: str) -> list[int]:
         with _TOKENIZER_LOCK:
             ids = self.tokenizer(text)["input_ids"]
-        limit = self.backend.longest_input
-        if limit is not None and len(ids) > limit:
+        if len(ids) > (limit := self._longest_text()):
             logger.warning(
-                f"Text {number} has {len(ids)} tokens; {self.backend.title} reads {limit}: the rest is cut off."
+                f"Text {number} has {len(ids)} tokens; {self._limited_by()} {limit}: the rest is cut off. "
+                "long_texts='chunk' translates all of it."
             )
             ids = [*ids[: limit - 1], ids[-1]]  # keep the end of sentence
         return ids
+
+    def _chunks(self, number: int, text: str) -> list[str]:
+        """Splits a text if it is too long."""
+        _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            special = len(self.tokenizer("")["input_ids"])  # the end of sentence
+        limit = max(self._longest_text() - special, 1)
+
+        def length(text: str) -> int:
+            with _TOKENIZER_LOCK:
+                return len(self.tokenizer(text)["input_ids"]) - special
+
+        if length(text) <= limit:
+            return [text]
+        language = getattr(self.backend.config, "source_lang", None) or "en"
+        return split_into_chunks(text, language, length, limit)
+
+    def _longest_text(self) -> int:
+        longest_input = self.backend.longest_input
+        return self.max_source_tokens if longest_input is None else min(self.max_source_tokens, longest_input)
+
+    def _limited_by(self) -> str:
+        """Returns the beginning of a sentence about `_longest_text`."""
+        return (
+            "max_source_tokens is" if self._longest_text() == self.max_source_tokens else f"{self.backend.title} reads"
+        )
 
     def _start_token(self) -> int:
         for config in (self.backend.generation_config, self.backend.config):
@@ -446,12 +529,6 @@ def _with_prefixes(
 def _length_of(items: Iterable[Any]) -> int | None:
     """Returns the number of items; `None` for an iterator."""
     return len(items) if isinstance(items, Sized) else None
-
-
-def _require_positive(**sizes: int) -> None:
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1.")
 
 
 def _require_text(number: int, text: str) -> None:

@@ -153,11 +153,6 @@ def test_the_old_result_or_the_new_one_is_whole(model, tmp_path, capsys, name, d
         pytest.importorskip("ctranslate2")
     module, words, other = COMMANDS[name]
     words = ["--model", str(model), *(word.replace("MODEL", str(model)) for word in words)]
-    other = {
-        "translate": ["--num_beams", "1"],
-        "export": ["--quantization", "int8"],
-        "convert": ["--dtype", "float16"],
-    }
     module.main([*words, str(tmp_path / "new")])
     new = content(tmp_path / "new")
     out = tmp_path / "work" / "out"

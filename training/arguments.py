@@ -319,6 +319,8 @@ def errors_as_sentences() -> Iterator[None]:
 
     SIGTERM ends it as Ctrl-C does.
     """
+    if sys.stderr is None:  # closed before Python started; libraries write to it unasked
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
         with _sigterm_as_ctrl_c():
             yield

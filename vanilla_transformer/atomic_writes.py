@@ -263,8 +263,10 @@ def _held(path: Path, lock: AbstractContextManager[int]) -> Iterator[int]:
         except BlockingIOError as error:
             raise OSError(f"Another process is writing {path}: wait until it ends, or choose another name.") from error
         except OSError as error:
+            is_file = isinstance(error, FileExistsError | NotADirectoryError)
+            reason = "its folder is a file" if is_file else error.strerror
             raise OSError(
-                f"{path} can't be written ({error.strerror}): choose another folder, or change its permissions."
+                f"{path} can't be written ({reason}): choose another folder, or change its permissions."
             ) from error
         yield descriptor
 

@@ -320,8 +320,10 @@ class Translator:
 
         def chunks() -> Iterator[_Numbered]:
             for number, (text, prefix) in numbered:
-                texts.append(self._chunks(number, text))
-                yield from zip(repeat(number), zip(texts[-1], chain([prefix], repeat(None))))  # noqa: B905 (endless)
+                parts = self._chunks(number, text)
+                texts.append(parts)
+                sources = parts if len(parts) == 1 else [part.strip() for part in parts]
+                yield from zip(repeat(number), zip(sources, chain([prefix], repeat(None))))  # noqa: B905 (endless)
 
         translations = translate(chunks())
         for (first,) in translations:
@@ -390,7 +392,8 @@ class Translator:
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
         if len(target_ids) > (limit := self._longest_text()):
             raise ValueError(
-                f"Translation {number} has {len(target_ids)} tokens; {self._limited_by()} {limit}: shorten or drop it."
+                f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
+                "drop it."
             )
         return self._encode(number, source), target_ids
 
@@ -399,7 +402,7 @@ class Translator:
             ids = self.tokenizer(text)["input_ids"]
         if len(ids) > (limit := self._longest_text()):
             logger.warning(
-                f"Text {number} has {len(ids)} tokens; {self._limited_by()} {limit}: the rest is cut off. "
+                f"Text {number} has {len(ids)} tokens; {self._limited_by('reads')} {limit}: the rest is cut off. "
                 "long_texts='chunk' translates all of it."
             )
             ids = [*ids[: limit - 1], ids[-1]]  # keep the end of sentence
@@ -425,11 +428,10 @@ class Translator:
         longest_input = self.backend.longest_input
         return self.max_source_tokens if longest_input is None else min(self.max_source_tokens, longest_input)
 
-    def _limited_by(self) -> str:
+    def _limited_by(self, verb: str) -> str:
         """Returns the beginning of a sentence about `_longest_text`."""
-        return (
-            "max_source_tokens is" if self._longest_text() == self.max_source_tokens else f"{self.backend.title} reads"
-        )
+        is_given = self._longest_text() == self.max_source_tokens
+        return "max_source_tokens is" if is_given else f"{self.backend.title} {verb}"
 
     def _start_token(self) -> int:
         for config in (self.backend.generation_config, self.backend.config):

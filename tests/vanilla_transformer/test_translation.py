@@ -352,7 +352,7 @@ def test_long_texts_in_chunks(tokenizer, warnings):
     assert found[0] == next(plain.translate(["A dog."], prefix="A", **options))[0]
     parts = [best for (best,) in plain.translate(["A dog runs.", "The cat sleeps.", "A dog."], **options)]
     assert found[1].text == f"{parts[0].text} {parts[1].text}\n{parts[2].text}"
-    assert found[1].score == pytest.approx(sum(part.score for part in parts))
+    assert found[1].score == pytest.approx(sum(part.score for part in parts), abs=1e-3)
     assert found[2].text == ""
     assert found[3].text.startswith("A")
     with pytest.raises(ValueError, match=r"long_texts='chunk' joins the best translations: leave out attention"):

@@ -10,8 +10,8 @@ time from the base model on.
 
 A translation does not depend on the other texts of its batch. That needs attention in float64: the last bits of a sum
 in float32 depend on the shape of the batch, and rounding to 8 bits turns some of them into whole steps. Attention that
-is not the library's plain `sdpa` keeps its type (T5's, and that of relative positions). Translations of such a model
-may, rarely, depend on the batch.
+is not the library's `sdpa`, or that a config binds to it (relative positions do), keeps its type. Translations of such
+a model may, rarely, depend on the batch.
 
 A quantized model can't be saved: quantizing again takes less than a second.
 """
@@ -50,6 +50,8 @@ def attend_in_float64(
     """Computes what `sdpa` computes in float64, and returns it in the type of the query."""
     if attention_mask is not None and attention_mask.is_floating_point():
         attention_mask = attention_mask.double()
+    if options.get("position_bias") is not None:
+        options["position_bias"] = options["position_bias"].double()
     output, _ = sdpa_attention_forward(module, query.double(), key.double(), value.double(), attention_mask, **options)
     return output.to(query.dtype), None
 

@@ -155,11 +155,9 @@ def whole_folder(
         overwrite: Whether to replace an older result.
     """
     path = Path(os.path.realpath(path))
-    if path.exists() and not path.is_dir():
-        raise ValueError(f"{path} is a file: choose another --output_dir.")
     with _held(path, lock(_lock_of(path))):
         _recover(path)
-        _require_replaceable(path, known_by, made_of, overwrite)
+        require_room(path, known_by=known_by, made_of=made_of, overwrite=overwrite)
         with _replacement(path) as folder:
             yield folder
 
@@ -181,7 +179,13 @@ def remove_unfinished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _require_replaceable(path: Path, known_by: str | None, made_of: Collection[str] | None, overwrite: bool) -> None:
+def require_room(
+    path: str | Path, *, known_by: str | None = None, made_of: Collection[str] | None = None, overwrite: bool = False
+) -> None:
+    """Refuses a folder that `whole_folder` would not write, before the work is done. The arguments are the same."""
+    path = Path(path)
+    if path.exists() and not path.is_dir():
+        raise ValueError(f"{path} is a file: choose another --output_dir.")
     names = {entry.name for entry in path.iterdir()} if path.is_dir() else set()
     if "run.json" in names or any(name.startswith("checkpoint-") for name in names):
         raise ValueError(f"{path} holds a training run, which is never replaced: choose another --output_dir.")

@@ -1,9 +1,12 @@
-"""A text that is too long for a model, in chunks: split at sentence ends, translated one by one, and joined again."""
+"""A text that is too long for a model in chunks: its sentences, and parts of those that are too long themselves."""
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from .sentences import split_sentences
+
+
+MAX_SOURCE_TOKENS = 1024  # of a text that is translated in one piece, unless the user sets another limit
 
 
 def split_into_chunks(text: str, language: str, length: Callable[[str], int], limit: int) -> list[str]:
@@ -21,16 +24,6 @@ def split_into_chunks(text: str, language: str, length: Callable[[str], int], li
     for sentence in split_sentences(text, language):
         chunks += [sentence] if length(sentence) <= limit else _packed(_words(sentence, length, limit), length, limit)
     return chunks
-
-
-def join_translations(chunks: Sequence[str], translations: Sequence[str]) -> str:
-    """Joins the translations of chunks. Between them is the white space that is between the chunks."""
-    parts = []
-    for chunk, translation in zip(chunks, translations, strict=True):
-        without_start = chunk.lstrip()
-        start = chunk[: len(chunk) - len(without_start)]
-        parts += [start, translation, without_start[len(without_start.rstrip()) :]]
-    return "".join(parts)
 
 
 def _words(text: str, length: Callable[[str], int], limit: int) -> Iterator[str]:

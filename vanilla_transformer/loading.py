@@ -12,6 +12,7 @@ folder and the remedy. No code of a model's folder runs unless `trust_remote_cod
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
@@ -32,6 +33,16 @@ GENERATION_CONFIG = "generation_config.json"
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
 
 
+BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
+
+
+def find_model(name_or_path: str | Path) -> str | Path:
+    """Returns the folder of a model that comes with the package, or else the name or path as it is."""
+    if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
+        return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
+    return name_or_path
+
+
 def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedModel:
     """Loads an encoder-decoder with all its weights, in evaluation mode.
 
@@ -46,7 +57,7 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
     _require_readable_settings(name_or_path, **_hub_options(options))
     with errors_in_one_sentence(name_or_path):
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
-            name_or_path, trust_remote_code=trust_remote_code, output_loading_info=True, **options
+            find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
         )
     if report["missing_keys"]:
         raise ValueError(
@@ -66,7 +77,7 @@ def load_config(name_or_path: str | Path, *, trust_remote_code: bool = False, **
         options: Options of `from_pretrained`, such as `revision`.
     """
     with errors_in_one_sentence(name_or_path):
-        return AutoConfig.from_pretrained(name_or_path, trust_remote_code=trust_remote_code, **options)
+        return AutoConfig.from_pretrained(find_model(name_or_path), trust_remote_code=trust_remote_code, **options)
 
 
 def load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, **options: Any) -> GenerationConfig:
@@ -81,7 +92,7 @@ def load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, *
     if not _require_readable_settings(name_or_path, **options):
         return GenerationConfig.from_model_config(config)
     with errors_in_one_sentence(name_or_path):
-        return GenerationConfig.from_pretrained(name_or_path, **options)
+        return GenerationConfig.from_pretrained(find_model(name_or_path), **options)
 
 
 def read_object(path: str | Path) -> dict[str, Any]:
@@ -119,7 +130,7 @@ def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool
     """Refuses a `generation_config.json` that can't be used; returns whether there is one."""
     with errors_in_one_sentence(name_or_path):
         path = cached_file(
-            name_or_path,
+            find_model(name_or_path),
             GENERATION_CONFIG,
             _raise_exceptions_for_missing_entries=False,
             _raise_exceptions_for_connection_errors=False,

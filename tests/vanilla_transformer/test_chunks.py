@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.chunks import join_translations, split_into_chunks
+from vanilla_transformer.chunks import split_into_chunks
 
 
 pytest.importorskip("sentencex")
@@ -16,7 +16,6 @@ def test_chunks_join_to_the_text_and_keep_the_limit(text, limit):
     chunks = split_into_chunks(text, "en", len, limit)
     assert "".join(chunks) == text
     assert all(len(chunk) <= limit for chunk in chunks)
-    assert join_translations(chunks, [chunk.strip() for chunk in chunks]) == text
 
 
 def test_sentences_are_chunks_and_long_ones_are_split_at_spaces():
@@ -28,9 +27,3 @@ def test_sentences_are_chunks_and_long_ones_are_split_at_spaces():
         "Yes!",
     ]
     assert split_into_chunks("x" * 10, "en", len, 4) == ["xx", "xxx", "xx", "xxx"]
-
-
-def test_translations_keep_the_white_space_between_their_sources():
-    assert (
-        join_translations([" one\n", "\n", "two. ", "three"], ["eins", "", "zwei.", "drei"]) == " eins\n\nzwei. drei"
-    )

@@ -189,6 +189,13 @@ class CTranslate2Backend:
         """This object: it has the `config` and the `generation_config` of the model."""
         return self
 
+    def set_seed(self, seed: int) -> None:
+        """Starts the engine again: its threads take the seed when they start, and never again."""
+        require_ctranslate2().set_random_seed(seed)
+        with _ENGINE_LOCK:
+            self._engine = None
+        self._require_engine()
+
     def require_options(self, options: dict[str, Any]) -> None:
         """Refuses options of `generate` that the engine does not have."""
         if options.get("early_stopping", True) is not True:
@@ -231,7 +238,7 @@ class CTranslate2Backend:
         max_length: int | None = None,
         **options: Any,
     ) -> Generated:
-        """Translates a batch. Samples do not depend on torch's seed: the engine has its own random numbers."""
+        """Translates a batch. Samples depend on `set_seed`, not on torch's seed."""
         self.require_options({**options, "penalty": penalty})
         given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
         longest = self._max_new_tokens(given, max_new_tokens, max_length)
@@ -363,7 +370,7 @@ def _warn_about_settings(config: GenerationConfig) -> None:
 def _require_convertible(config: PreTrainedConfig) -> None:
     if config.model_type not in CONVERTIBLE:
         raise ValueError(
-            f"backend='ctranslate2' takes this package's models and MarianMT, not a model of type "
+            f"backend='ctranslate2' takes models of type {' and '.join(CONVERTIBLE)}, not "
             f"{config.model_type!r}: leave out backend."
         )
 

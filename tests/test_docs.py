@@ -125,6 +125,17 @@ def test_paths_of_the_repository_exist(path):
     assert [word for word in paths if not list(ROOT.glob(word.rstrip("/")))] == []
 
 
+def test_every_promise_has_tests_that_exist():
+    document = text_of(ROOT / "docs" / "promises.md")
+    rows = re.findall(r"(?m)^\| (?!promise|---)(.+) \| (.+) \|$", document)
+    assert len(rows) > 25
+    for promise, tests in rows:
+        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests)
+        assert named, promise
+        for file, name in named:
+            assert f"def {name}(" in text_of(ROOT / file), f"{file}::{name}"
+
+
 @pytest.mark.parametrize("path", GUIDES, ids=name_of)
 def test_make_targets_exist(path):
     for words in command_words(path):

@@ -161,3 +161,26 @@ def test_the_exported_folder_decodes_the_same_without_this_package(run, tmp_path
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "mask-predict: 3 iterations and 2 length candidates" in card
     assert "beam" not in card.split("## Training")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["uniform_masking", "glancing"])
+def test_it_learns_to_reverse_sentences(recipe, objective, tmp_path):
+    """From scratch, with the length of every translation: more iterations are at least as good as one."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "dropout": 0.0, "max_length_difference": 4}
+    keys = {"max_steps": 600, "max_tokens": 1024, "warmup_steps": 100, "logging_steps": 100, "save_steps": 600}
+    keys |= {"learning_rate": 0.003, "lr_scheduler_type": "linear"}
+    folder = tmp_path / "run"
+    corpus = {
+        "train_files": [write_reversals(tmp_path, 4000)],
+        "validation_files": [write_reversals(tmp_path, 100, seed=1)],
+    }
+    train.main(recipe(output_dir=str(folder), objective=objective, model_config=sizes, **corpus, **keys))
+    translator = Translator.from_pretrained(folder / "model")
+    sources, targets = ((tmp_path / f"pairs1.{side}").read_text().splitlines() for side in ("en", "de"))
+    right = {}
+    for iterations in (1, 4):
+        written = translator(sources, iterations=iterations, length_candidates=2)
+        right[iterations] = sum(text == target for text, target in zip(written, targets, strict=True))
+    assert right[4] >= 95
+    assert right[4] >= right[1]

@@ -1,7 +1,7 @@
 """Train several variants of one model with the same budget and compare them in one table and one picture.
 
-    vanilla-compare-variants training/recipes/variants.yaml
-    vanilla-compare-variants training/recipes/variants.yaml --only scaled_dot additive rotary --max_steps 500
+    vanilla-compare-variants variants
+    vanilla-compare-variants variants --only scaled_dot additive rotary --max_steps 500
 
 The recipe is an ordinary one with one more key, `variants`: a name and the config fields for each. Every other option
 of vanilla-train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Finished variants are not trained

@@ -1,6 +1,6 @@
 """Score given translations with a model: log-probability and perplexity of each pair (forced decoding).
 
-    vanilla-score --model runs/demo/model --files data/test --source_lang en --target_lang de
+    vanilla-score --model runs/demo/model --files data/test    # data/test.en + data/test.de
     vanilla-score --model runs/demo/model --files pairs.tsv --output scores.tsv
 
 The output has one line for each pair, in the same order, with three columns separated by tabs: log-probability
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from vanilla_transformer import Translator
 from vanilla_transformer.atomic_writes import whole_file
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 from vanilla_transformer.training.corpus_files import pairs_in_files
 
@@ -28,8 +29,8 @@ class ScoreArguments:
         "Pairs: a prefix such as data/test for data/test.en + data/test.de, the two files themselves, or .tsv, .csv, "
         ".jsonl and .parquet tables; each may be gzipped.",
     )
-    source_lang: str = key("en", "Suffix or column of the source side.")
-    target_lang: str = key("de", "Suffix or column of the target side.")
+    source_lang: str | None = key(None, "Suffix or column of the source side; by default the model's language.")
+    target_lang: str | None = key(None, "Suffix or column of the target side; by default the model's language.")
     columns: list[str] = key([], "Names of the columns of .tsv and .csv files without a header line.")
     model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub.")
     output: str | None = key(None, "File for the scores; default: standard output.")
@@ -50,7 +51,13 @@ def main(argv: list[str] | None = None) -> None:
 
 def score_pairs(options: ScoreArguments) -> float:
     """Writes the scores; returns the perplexity of all pairs together."""
-    pairs = pairs_in_files(options.files, options.source_lang, options.target_lang, options.columns)
+    recorded = load_languages(options.model)
+    source_lang, target_lang = agreed_languages(
+        Languages(options.source_lang, options.target_lang), recorded, options.model
+    )
+    if source_lang is None or target_lang is None:
+        raise ValueError(f"{options.model} records no languages: set --source_lang and --target_lang.")
+    pairs = pairs_in_files(options.files, source_lang, target_lang, options.columns)
     translator = Translator.from_pretrained(options.model, device=options.device, max_tokens=options.max_tokens)
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
     total, tokens = 0.0, 0

@@ -21,6 +21,8 @@ def recipe(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recipe")
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
     content = {
+        "source_lang": "en",
+        "target_lang": "de",
         "train_files": [write_reversals(folder)],
         "validation_files": [write_reversals(folder, 20, seed=1)],
         "vocab_size": 300,

@@ -15,7 +15,8 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.decoding_options import set_decoding
-from vanilla_transformer.loading import load_model
+from vanilla_transformer.languages import Languages, record_languages
+from vanilla_transformer.loading import find_model, load_config, load_model
 from vanilla_transformer.searches import require_own_options
 from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import ModelArguments
@@ -35,6 +36,8 @@ def make_model(
     arguments: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    languages: Languages = Languages(),  # noqa: B008 (immutable)
 ) -> PreTrainedModel:
     """Builds a new model that fits the tokenizers, or loads a trained one to continue from.
 
@@ -42,6 +45,7 @@ def make_model(
         arguments: The model's keys of the recipe.
         tokenizer: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
+        languages: The languages it is trained for, which its config records.
     """
     if arguments.model_name_or_path:
         model = load_trained(arguments, arguments.model_name_or_path)
@@ -49,6 +53,7 @@ def make_model(
         model = AutoModelForSeq2SeqLM.from_config(make_config(arguments, tokenizer, target_tokenizer))
         if arguments.initialize_from:
             initialize(model, arguments.initialize_from)
+    record_languages(model.config, languages)
     decoding = arguments.decoding
     if decoding:
         require_own_options(model, decoding)
@@ -167,7 +172,7 @@ def _require_same_network(config: PreTrainedConfig, trained: PreTrainedConfig, p
 def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
     """Loads a trained model in float32. `model_config` may change its dropout and label smoothing only."""
     fields = arguments.config_fields
-    config = AutoConfig.from_pretrained(path)
+    config = load_config(path)
     if arguments.model_type not in (ModelArguments.model_type, config.model_type):
         raise ValueError(
             f"model_type={arguments.model_type!r}, but the trained model {path} is a {config.model_type}: leave "
@@ -175,7 +180,7 @@ def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
         )
     for name, value in fields.items():
         _require_changeable(config, name, value, path)
-    return AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **fields)
+    return AutoModelForSeq2SeqLM.from_pretrained(find_model(path), dtype=torch.float32, **fields)
 
 
 def _require_changeable(config: PreTrainedConfig, name: str, value: Any, path: str) -> None:

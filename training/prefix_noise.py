@@ -122,6 +122,8 @@ class NoisyPrefixCollator:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, so that a batch with the same sentences gets new noise in each epoch."""
         self.epoch = epoch
+        if hasattr(self.collator, "set_epoch"):
+            self.collator.set_epoch(epoch)
 
     def __call__(self, examples: list[dict]) -> Any:
         batch = self.collator(examples)

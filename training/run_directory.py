@@ -66,9 +66,12 @@ def require_fresh(folder: Path, resume: str | None) -> None:
 # Keys that decide which pairs are in which batch: a run cannot resume exactly if one of them changes.
 DATA_KEYS = (
     *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
-    "data_seed",
+    *("data_seed", "train_weights"),
     *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
+
+# Keys with another default in version 0.1: its recipe.yaml does not have them.
+DEFAULTS_IN_0_1 = {"source_lang": "en", "target_lang": "de"}
 
 
 def require_same_data(folder: Path, *arguments: Any) -> None:
@@ -78,7 +81,7 @@ def require_same_data(folder: Path, *arguments: Any) -> None:
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     now = _differing_keys(*arguments)
     for name in DATA_KEYS:
-        if before.get(name) != now.get(name):
+        if before.get(name, DEFAULTS_IN_0_1.get(name)) != now.get(name):
             raise ValueError(
                 f"The run in {folder} was started with {name}={before.get(name, 'its default')!r}, not "
                 f"{now.get(name, 'its default')!r}: resume with the recipe it was started with, or choose another "
@@ -141,6 +144,6 @@ def write_description(
             "parameters": model.num_parameters(),
             # A stream does not know its length.
             "pairs": {split: len(pairs) for split, pairs in datasets.items() if hasattr(pairs, "__len__")},
-            "cleaning": report and {"loaded": report.loaded, **report.dropped, "kept": report.kept},
+            "cleaning": report and report.as_dict(),
         },
     )

@@ -36,7 +36,7 @@ from vanilla_transformer.training.model_building import make_model
 from vanilla_transformer.training.objectives import Objective, make_objective
 from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
-from vanilla_transformer.training.train import parse_recipe, prepare_data
+from vanilla_transformer.training.train import parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
@@ -58,13 +58,19 @@ def train(
     require_supported(corpus_arguments, args)
     accelerator = make_accelerator(args)
     folder = Path(args.output_dir)
+    corpus_arguments = with_languages(corpus_arguments, model_arguments)
     require_fresh(folder, resume=None)
     set_seed(args.seed)
     with accelerator.main_process_first():
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=accelerator.is_main_process
+            model_arguments,
+            corpus_arguments,
+            vocabulary_arguments,
+            folder,
+            learn=accelerator.is_main_process,
+            seed=args.seed,
         )
-    model = make_model(model_arguments, *tokenizers)
+    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if accelerator.is_main_process:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
         write_description(folder, model, corpus, datasets, args)
@@ -179,7 +185,7 @@ def require_supported(corpus_arguments: CorpusArguments, args: TranslationTraini
         raise ValueError("This loop supports only inverse_sqrt, max_steps and corpora on disk: use train.py.")
     for name in (
         *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
-        *("max_grad_norm", "weight_decay", "early_stopping"),
+        *("max_grad_norm", "weight_decay", "early_stopping", "average_if_better"),
     ):
         if getattr(args, name):
             raise ValueError(

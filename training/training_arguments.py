@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import ClassVar
 
 from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.loss import Smoothing
+from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.objectives import require_objective
 from vanilla_transformer.training.schedule import peak_rate
@@ -17,6 +20,14 @@ from vanilla_transformer.training.schedule import peak_rate
 STOCK_ARGUMENTS = [
     ("label_smoothing_factor", 0.0, 'model_config: {"label_smoothing": ...}'),
     ("per_device_train_batch_size", 8, "max_tokens"),
+    ("per_device_eval_batch_size", 8, "max_tokens"),
+    ("auto_find_batch_size", False, "max_tokens"),
+    ("train_sampling_strategy", "random", "nothing: token batches already group pairs of similar length"),
+    ("sortish_sampler", False, "nothing: token batches already group pairs of similar length"),
+    ("dataloader_drop_last", False, "nothing: every pair is trained on"),
+    ("prediction_loss_only", False, "eval_bleu to false"),
+    ("batch_eval_metrics", False, "nothing: metrics are computed over the whole set"),
+    ("eval_accumulation_steps", None, "nothing: evaluation keeps no logits"),
     ("predict_with_generate", False, "eval_bleu"),
     ("generation_num_beams", None, "num_beams"),
     ("generation_config", None, "num_beams and length_penalty"),
@@ -30,6 +41,8 @@ STOCK_ARGUMENTS = [
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     """The library's training arguments with the paper's values as defaults (sections 5.1 to 5.4), and a few more."""
+
+    help_group: ClassVar[str] = "training"
 
     max_steps: int = key(100_000, "Number of updates; -1 to count num_train_epochs instead.")
     warmup_steps: float = key(4000, "Updates during which the learning rate rises.")
@@ -76,6 +89,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     eval_beams: int | None = key(None, "Beam size for BLEU during training; by default the model's (num_beams).")
     early_stopping: int | None = key(None, "Stop after this many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of this many last checkpoints; 0: the last one.")
+    average_if_better: bool = key(
+        False,
+        "Average checkpoints only if that gives a higher BLEU on the validation set than the last weights. In a short "
+        "run with a falling rate, the mean can be worse.",
+    )
     ema_decay: float = key(
         0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
     )
@@ -83,6 +101,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
             self.report_to = "none"
+        _require_loggers(self.report_to)
         super().__post_init__()
         self._choose_objective()
         self._require_glancing()
@@ -91,6 +110,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         self._require_numbers()
         if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
             raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
+        if self.average_if_better and (self.ema_decay or not self.average_checkpoints):
+            raise ValueError(
+                "average_if_better compares the mean of the last checkpoints with the last weights: set "
+                "average_checkpoints to 2 or more and ema_decay to 0."
+            )
         # Token batches have different widths, so one process cannot join them to dispatch them to the others.
         self.accelerator_config.dispatch_batches = False
         # For the speed in the progress bar. (The library's parser does not accept this value as a default.)
@@ -158,3 +182,23 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "learning_rate."
             )
         return self.papers_rate(width)
+
+
+# Packages of the library's loggers, where they have another name.
+LOGGER_PACKAGES = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit", "kubeflow": "kubeflow.trainer"}
+
+
+def _require_loggers(report_to: None | str | list[str]) -> None:  # noqa: RUF036
+    """Refuses a logger that is unknown or not installed. The library would report it after all the preparations."""
+    names = [report_to] if isinstance(report_to, str) else report_to or []
+    for name in names:
+        if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            hint = suggestion(name, INTEGRATION_TO_CALLBACK)
+            raise ValueError(f"report_to={name!r} is no logger that transformers knows{hint}; none turns it off.")
+        package = LOGGER_PACKAGES.get(name, name)
+        if find_spec(package.split(".")[0]) is None:
+            raise ValueError(
+                f"report_to={name!r} needs the package {package}: pip install {package}, or leave it out."
+            )

@@ -102,3 +102,37 @@ def require_decoding(
         raise ValueError(f"length_penalty={length_penalty!r} must lie between -10 and 10; the paper's is 0.6.")
     if max_extra_tokens is not None and not (isinstance(max_extra_tokens, int) and max_extra_tokens >= 0):
         raise ValueError(f"max_extra_tokens={max_extra_tokens!r} must be a whole number of 0 or more.")
+
+
+# Options of `generate` that no search here has: their neutral values, and what to do instead.
+REFUSED = {
+    "force_words_ids": ((None,), "give glossary={source term: target term}"),
+    "constraints": ((None,), "give glossary={source term: target term}"),
+    "num_beam_groups": ((None, 1), "for different translations set n_best, or sample=True"),
+    "diversity_penalty": ((None, 0.0), "for different translations set n_best, or sample=True"),
+    "penalty_alpha": ((None, 0.0), "contrastive search does not exist for encoder-decoders"),
+    "dola_layers": ((None,), "it does not exist for encoder-decoders"),
+    "assistant_model": ((None,), "leave it out"),
+    "prompt_lookup_num_tokens": ((None,), "leave it out"),
+}
+ONLY_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
+
+def require_known_decoding(config: Any, given: dict[str, Any], *, sample: bool) -> None:
+    """Refuses options that would have no effect.
+
+    Args:
+        config: The model's `generation_config`.
+        given: Options of `generate`.
+        sample: Whether translations are sampled.
+    """
+    for name, (neutral, advice) in REFUSED.items():
+        for value, where in (
+            (given.get(name), ""),
+            (getattr(config, name, None), " in the model's generation_config"),
+        ):
+            if value not in neutral:
+                raise ValueError(f"{name}={value!r:.60}{where} is not supported: {advice}.")
+    for name in ONLY_SAMPLING:
+        if given.get(name) is not None and not sample:
+            raise ValueError(f"{name}={given[name]!r} is for sampling and does nothing in a search: set sample=True.")

@@ -38,9 +38,10 @@ from .translation import Translator
 
 # The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
 EXPORTED_MODULES = (
-    *("presets", "spelling", "positions", "scores", "patterns", "configuration_vanilla_transformer"),
-    *("dropout", "loss", "beam_search", "translation_head", "modeling_vanilla_transformer"),
-    *("configuration_mask_predict", "mask_predict", "modeling_mask_predict"),
+    *("presets", "spelling", "positions", "scores", "patterns", "translation_config"),
+    *("configuration_vanilla_transformer", "configuration_rnn_search", "configuration_mask_predict"),
+    *("dropout", "loss", "beam_search", "mask_predict", "translation_head"),
+    *("modeling_vanilla_transformer", "modeling_rnn_search", "modeling_mask_predict"),
 )
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")

@@ -36,10 +36,10 @@ from .loss import CROSS_ENTROPY, LabelSmoothedCrossEntropy
 from .patterns import PATTERNS
 from .positions import POSITIONS, PositionEncoding, rotate
 from .scores import SCORES, Score
-from .translation_head import TranslationHead, outside_vocabulary
+from .translation_head import TokenEmbedding, TranslationHead
 
 
-class VanillaTransformerEmbedding(nn.Embedding):
+class VanillaTransformerEmbedding(TokenEmbedding):
     """Token embeddings multiplied by sqrt(d_model) (section 3.4)."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, scale: float):
@@ -47,12 +47,7 @@ class VanillaTransformerEmbedding(nn.Embedding):
         self.scale = scale
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        try:
-            return super().forward(input_ids) * self.scale  # [B, T, D]
-        except IndexError as error:
-            # Only the CPU raises this. A GPU stops with an assertion of its own: checking first would cost a
-            # synchronisation at every step.
-            raise outside_vocabulary(input_ids, self.weight.shape[0]) from error
+        return super().forward(input_ids) * self.scale  # [B, T, D]
 
 
 def eager_attention_forward(
@@ -615,27 +610,6 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
         past_key_values.self_attention_cache.reorder_cache(beam_idx)
         return past_key_values
-
-    def resize_decoder_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """[`~PreTrainedModel.resize_token_embeddings`] for the target side of a model with two vocabularies."""
-        if self.config.target_vocab_size is None:
-            raise ValueError("Source and target share one vocabulary: call resize_token_embeddings instead.")
-        decoder = self.model.decoder
-        embeddings = decoder._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        self.config.target_vocab_size = embeddings.weight.shape[0]
-        self.lm_head = self._get_resized_lm_head(
-            self.lm_head, self.config.target_vocab_size, mean_resizing=mean_resizing
-        )
-        self.tie_weights()
-        return embeddings
-
-    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
-        if self.config.target_vocab_size is not None:
-            return self.model._resize_token_embeddings(*args, **kwargs)
-        self.model.decoder._resize_token_embeddings(*args, **kwargs)
-        return super()._resize_token_embeddings(*args, **kwargs)  # the source embedding and lm_head
 
     @can_return_tuple
     @auto_docstring

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from .loading import errors_in_one_sentence
+from .loading import errors_in_one_sentence, find_model
 
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
@@ -100,9 +100,10 @@ def load_tokenizers(
         name_or_path: Folder, or name on the Hub.
         options: Those of `from_pretrained`, such as `revision`.
     """
+    name_or_path = find_model(name_or_path)
     with errors_in_one_sentence(name_or_path):
         target_file = cached_file(
-            name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
+            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
         )
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
         if not target_file:
@@ -123,26 +124,6 @@ def save_tokenizers(
     tokenizer.save_pretrained(folder)
     if target_tokenizer is not None and target_tokenizer is not tokenizer:
         target_tokenizer.save_pretrained(Path(folder) / TARGET)
-
-
-def with_bpe_dropout(tokenizer: PreTrainedTokenizerFast, probability: float) -> PreTrainedTokenizerFast:
-    """Returns a copy that skips each merge with some probability (Provilkov et al. 2020).
-
-    A word is split differently each time. The copy is for training only and must not be saved. No seed controls the
-    random numbers of `tokenizers`.
-
-    Args:
-        tokenizer: A BPE tokenizer.
-        probability: Probability of skipping a merge.
-    """
-    if not 0 <= probability < 1:
-        raise ValueError(f"A BPE-dropout of {probability} must be at least 0 and less than 1; 0.1 is usual.")
-    noisy = copy.deepcopy(tokenizer)
-    model = noisy.backend_tokenizer.model
-    if not isinstance(model, models.BPE):
-        raise ValueError(f"BPE-dropout needs a BPE tokenizer, not {type(model).__name__}: set it to 0 or train one.")
-    model.dropout = probability or None
-    return noisy
 
 
 def with_mask_token(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
@@ -223,4 +204,4 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_bpe_dropout", "with_mask_token"]
+__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_mask_token"]

@@ -19,7 +19,13 @@ def model_folder(tmp_path_factory):
     tokenizer = train_tokenizer(texts, vocab_size=300, min_frequency=1, show_progress=False)
     torch.manual_seed(3)
     config = VanillaTransformerConfig.from_preset(
-        "tiny", vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=2
+        "tiny",
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=2,
+        source_lang="en",
+        target_lang="de",
     )
     model = VanillaTransformerForConditionalGeneration(config)
     with torch.no_grad():

@@ -35,7 +35,9 @@ def run(tmp_path):
 
     def call(*arguments, output="evaluation"):
         folder = tmp_path / output
-        evaluate_bleu.main(["--test_files", str(tmp_path / "test"), "--output_dir", str(folder), *arguments])
+        languages = ["--source_lang", "en", "--target_lang", "de"]
+        files = ["--test_files", str(tmp_path / "test"), "--output_dir", str(folder)]
+        evaluate_bleu.main([*files, *languages, *arguments])
         return json.loads((folder / "results.json").read_text(encoding="utf-8")), folder
 
     return call
@@ -142,6 +144,29 @@ def test_the_demo_corpus(tmp_path):
     }
 
 
+# --- languages ---
+
+
+def test_languages_come_from_the_model(run, model_folder, tmp_path):
+    given, _ = run("--model", str(model_folder), output="given")
+    files = ["--test_files", str(tmp_path / "test"), "--output_dir", str(tmp_path / "x")]
+    evaluate_bleu.main(["--model", str(model_folder), *files])
+    assert json.loads((tmp_path / "x" / "results.json").read_text(encoding="utf-8")) == given
+    with pytest.raises(SystemExit, match=r"languages of the corpus are not known \(\?-\?\): set source_lang"):
+        evaluate_bleu.main(["--hypotheses", str(tmp_path / "out.de"), *files, "--overwrite"])
+
+
+def test_a_model_files_and_options_must_not_contradict_each_other(run, model_folder, tmp_path):
+    with pytest.raises(SystemExit, match=r"target_lang is 'fr', but .* translates en-de: leave out target_lang"):
+        run("--model", str(model_folder), "--target_lang", "fr")
+    french = write(tmp_path / "out.fr", HYPOTHESES)
+    with pytest.raises(SystemExit, match=r"out\.fr is 'fr' by its name, but 'de' is needed"):
+        run("--hypotheses", french)
+    files = [write(tmp_path / "a.cs", SOURCES), write(tmp_path / "a.fr", REFERENCES)]
+    with pytest.raises(SystemExit, match=r"a\.cs is 'cs' by its name, but 'en' is needed"):
+        run("--model", str(model_folder), "--test_files", *files)
+
+
 # --- two systems ---
 
 
@@ -220,7 +245,7 @@ def test_files_of_different_lengths(run, tmp_path):
 def test_a_corpus_without_test_set_or_comet_that_is_missing(run, tmp_path, monkeypatch):
     out = ["--hypotheses", str(tmp_path / "out.de"), "--output_dir", str(tmp_path / "x")]
     with pytest.raises(SystemExit, match="set test_files"):
-        evaluate_bleu.main([*out, "--train_files", str(tmp_path / "test")])
+        evaluate_bleu.main([*out, "--train_files", str(tmp_path / "test"), "--source_lang=en", "--target_lang=de"])
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(SystemExit, match="COMET is not installed"):
         run("--hypotheses", str(tmp_path / "out.de"), "--comet", "some-model")

@@ -36,6 +36,7 @@ SIZES = {
         "max_position_embeddings": 64,
         "dropout": 0.0,
     },
+    "rnn_search": {"embedding_size": 16, "hidden_size": 16, "attention_size": 16, "readout_size": 16},
     "t5": {"num_layers": 1, "d_model": 32, "d_kv": 16, "num_heads": 2, "d_ff": 64, "dropout_rate": 0.0},
 }
 
@@ -47,6 +48,8 @@ def recipe(tmp_path):
     def write(**keys) -> list[str]:
         model_type = keys.get("model_type", "vanilla_transformer")
         content = {
+            "source_lang": "en",
+            "target_lang": "de",
             "train_files": [write_reversals(tmp_path)],
             "validation_files": [write_reversals(tmp_path, 20, seed=1)],
             "vocab_size": 300,

@@ -37,6 +37,8 @@ def recipe(tmp_path):
             "decoder_ffn_dim": 64,
         }
         content = {
+            "source_lang": "en",
+            "target_lang": "de",
             "train_files": [str(tmp_path / "pairs")],
             "vocab_size": 300,
             "preset": "tiny",

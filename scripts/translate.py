@@ -107,7 +107,7 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
                 window=(1 if interactive else 4096) if options.window is None else options.window,
                 **vars(loading),
             )
-            translate = partial(
+            translate: Callable[..., Iterator[list[Hypothesis]]] = partial(
                 translator.translate,
                 n_best=options.n_best,
                 prefix=options.prefix,

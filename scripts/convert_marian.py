@@ -24,6 +24,7 @@ from transformers.utils import cached_file
 from vanilla_transformer.atomic_writes import whole_folder
 from vanilla_transformer.converters.marian import from_marian, largest_difference, load, to_marian
 from vanilla_transformer.languages import load_languages, record_languages
+from vanilla_transformer.loading import find_model
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
@@ -55,15 +56,15 @@ def main(argv: list[str] | None = None) -> None:
 
 def convert(options: ConvertArguments) -> float:
     """Writes the converted model and its tokenizer; returns the largest difference between the two models' logits."""
-    to_vanilla = options.to == "vanilla"
+    to_vanilla, source = options.to == "vanilla", str(find_model(options.model))
     with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
-        model = load(options.model, "marian" if to_vanilla else "vanilla_transformer", revision=options.revision)
+        model = load(source, "marian" if to_vanilla else "vanilla_transformer", revision=options.revision)
         converted = from_marian(model) if to_vanilla else to_marian(model)
-        record_languages(converted.config, load_languages(options.model, revision=options.revision))
+        record_languages(converted.config, load_languages(source, revision=options.revision))
         difference = largest_difference(model, converted)
         if options.dtype != "same":
             converted.to(getattr(torch, options.dtype))
-        copy_tokenizer(options.model, folder, revision=options.revision)
+        copy_tokenizer(source, folder, revision=options.revision)
         if (folder / "source.spm").is_file():
             # OPUS-MT's tokenizer files do not name their class. AutoTokenizer finds it by the model type, which has
             # changed.

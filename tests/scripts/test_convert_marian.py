@@ -16,7 +16,7 @@ from transformers import (
 
 from vanilla_transformer import Translator
 from vanilla_transformer.converters.marian import to_marian
-from vanilla_transformer.languages import languages_of
+from vanilla_transformer.languages import languages_of, load_languages
 from vanilla_transformer.scripts import convert_marian
 
 
@@ -92,6 +92,12 @@ def test_models_are_converted_there_and_back_and_tokenizer_files_are_copied(opus
     assert ours.config.model_type == "vanilla_transformer"
     assert languages_of(ours.config) == languages_of(back.config) == ("en", "de")
     assert ours.generation_config.bad_words_ids == back.generation_config.bad_words_ids == [[22]]
+
+
+def test_the_bundled_model_is_found_by_its_name(tmp_path):
+    convert("--model", "multi30k-en-de-tiny", "--to", "marian", "--output_dir", tmp_path / "marian")
+    assert (tmp_path / "marian" / "tokenizer.json").is_file()
+    assert load_languages(tmp_path / "marian") == ("en", "de")
 
 
 def test_an_old_checkpoint_of_two_files_is_read(opus_folder, tmp_path):

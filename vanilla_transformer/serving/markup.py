@@ -15,7 +15,7 @@ references such as `&eacute;` become characters, and end tags are written in low
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import NamedTuple
@@ -241,11 +241,18 @@ class _Run:
 
 
 def _parts_of(html: str) -> list["_Run | str"]:
-    """Splits HTML into runs of text, and strings that stay as they are."""
+    """Splits HTML into runs of text, and strings that stay as they are.
+
+    After the last ">" there is only text. The parser would look for tags there, in a time that grows with the square
+    of the length.
+    """
+    end = html.rfind(">") + 1
     parser = _Parser()
-    parser.feed(html)
+    parser.feed(html[:end])
     parser.close()
-    return parser.parts
+    if html[end:]:
+        parser.handle_data(unescape(html[end:]))
+    return parser.finished_parts()
 
 
 class _Parser(HTMLParser):
@@ -298,10 +305,9 @@ class _Parser(HTMLParser):
     def handle_pi(self, data: str) -> None:
         self._put("", f"<?{data}>", STANDS_ALONE)
 
-    def close(self) -> None:
-        super().close()
-        if self._verbatim:  # an element that was never closed
-            self.parts.append(self._verbatim)
+    def finished_parts(self) -> list["_Run | str"]:
+        """All parts; an element that was never closed is the last."""
+        return [*self.parts, self._verbatim] if self._verbatim else self.parts
 
     def _put(self, tag: str, raw: str, does: int) -> None:
         """Puts an inline tag into the run, and any other tag between two runs."""

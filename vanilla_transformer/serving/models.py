@@ -47,15 +47,15 @@ class ServedModel:
             raise ValueError(
                 f"{self.name} does not record its languages: give them with --languages, for example en-de."
             )
-        config = self.translator.backend.generation_config
-        self.decoding = with_defaults(config, **self.decoding)
+        # What requests get that set nothing, for clients to see.
+        self.defaults = with_defaults(self.translator.backend.generation_config, **self.decoding)
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
 
     @property
     def num_beams(self) -> int:
         """The beam of requests that set none, and so the number of translations that they can get."""
-        return self.decoding["num_beams"]
+        return self.defaults["num_beams"]
 
     @classmethod
     def from_pretrained(

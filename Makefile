@@ -27,7 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (three to five minutes)
 	$(BIN)/vanilla-demo
 
-TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model model_cards/multi30k-en-de-tiny
+TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model multi30k-en-de-tiny
 
 translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
 	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \

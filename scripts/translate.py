@@ -4,6 +4,9 @@
     vanilla-translate --model runs/demo/model --input news.en --output news.de
     vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
+    vanilla-translate --model runs/demo/model --input news.en --output news.de --glossary terms.tsv
+    vanilla-translate --model runs/demo/model --input report.txt --output report.de.txt --split_sentences
+    vanilla-translate --model runs/seed1/model runs/seed2/model --input news.en --output news.de   # an ensemble
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
@@ -20,6 +23,8 @@ from dataclasses import dataclass
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.atomic_writes import one_line, whole_file
+from vanilla_transformer.glossary import Glossary
+from vanilla_transformer.loading import BUNDLED
 from vanilla_transformer.training.arguments import (
     DecodingArguments,
     LoadingArguments,
@@ -30,11 +35,21 @@ from vanilla_transformer.training.arguments import (
 from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
 
 
+BUNDLED_MODEL_NOTE = (
+    f"No --model is given: the bundled {BUNDLED[0]} translates. It is for English image captions into German; give a "
+    "model of your own for any other text."
+)
+
+
 @dataclass
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
-    model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: list[str] = key(
+        [],
+        "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
+        "default the bundled multi30k-en-de-tiny, which translates English image captions into German.",
+    )
     input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
     output: str | None = key(None, "File for the translations; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
@@ -42,6 +57,15 @@ class TranslateArguments:
     n_best: int = key(1, "Number of translations for each line, best first.")
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
     prefix: str | None = key(None, "Text that every translation must begin with.")
+    glossary: str | None = key(
+        None, "File with a source term, a tab and its required translation on each line; translations contain them."
+    )
+    split_sentences: bool = key(
+        False, "Translate every sentence of a line by itself; for documents, whose lines are paragraphs."
+    )
+    source_lang: str | None = key(
+        None, "With --split_sentences: language of the input, by which it is split; by default the model's."
+    )
 
     window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
 
@@ -55,11 +79,14 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
     """Reads, translates and writes, a window at a time."""
     on_terminal = not options.input and sys.stdin.isatty()
     lines = read_lines(options.input)
+    glossary = Glossary.from_file(options.glossary) if options.glossary else None
     output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
     try:
         with output as file:
+            if not options.model:
+                print(BUNDLED_MODEL_NOTE, file=sys.stderr)
             translator = Translator.from_pretrained(
-                options.model,
+                options.model or BUNDLED[0],
                 window=(1 if on_terminal else 4096) if options.window is None else options.window,
                 **vars(loading),
             )
@@ -67,6 +94,8 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
                 lines,
                 n_best=options.n_best,
                 prefix=options.prefix,
+                glossary=glossary,
+                split_sentences=options.split_sentences and (options.source_lang or True),
                 progress=bool(options.output) and sys.stderr.isatty(),
                 **vars(decoding),
             )

@@ -16,25 +16,38 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
+import numpy as np
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    List,
+    Value,
+    concatenate_datasets,
+    get_dataset_config_names,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.languages import Languages
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import choose_columns, lines_in_files, pairs_in_files, state_of
 from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.metrics import Reference, require_same_number
+from vanilla_transformer.training.mixing import copies
 
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
 TEXT = Features({"source": Value("string"), "target": Value("string")})
-DEMO_LANGUAGES = Languages("en", "de")
+DEMO_LANGUAGES = ("en", "de")
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
@@ -60,14 +73,16 @@ class Corpus:
         return split in self.splits
 
 
-def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) -> Corpus:
-    """Loads splits of a corpus and cleans the training split.
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, *, seed: int = 0) -> Corpus:
+    """Loads splits of a corpus, cleans the training split and repeats its files by their weights.
 
     The other splits stay as they are, because scores on a cleaned test set cannot be compared.
 
     Args:
         arguments: Where the text is, and its languages.
-        splits: The splits to load. The first must exist; others that the corpus does not have are left out.
+        splits: The splits to load. The first must exist; others that the corpus does not have are left out. With
+            `test`, further test sets are loaded under their names.
+        seed: Seed of the pairs that a fraction in `train_weights` draws.
     """
     languages_of_corpus(arguments)  # before any work
     loaded: dict[str, Dataset | IterableDataset]
@@ -77,7 +92,9 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
         loaded = _load_from_hub(arguments, splits)
     else:
         loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
-    if splits[0] not in loaded:
+    if "test" in splits:
+        loaded |= {name: _load_files(arguments, name) for name in arguments.further_test_sets}
+    if splits[0] not in loaded and not (splits == ("test",) and loaded):
         raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
     for split, dataset in loaded.items():
         if isinstance(dataset, Dataset) and not len(dataset):
@@ -87,20 +104,37 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
     loaded["train"], report = clean(loaded["train"], arguments)
     if isinstance(loaded["train"], Dataset) and not report.kept:
         raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
+    if arguments.train_weights:
+        loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
     return Corpus(loaded, report)
 
 
-def languages_of_corpus(arguments: CorpusArguments) -> Languages:
+def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
     """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
     languages = arguments.languages
-    if languages:
-        return languages
+    if languages.source is not None and languages.target is not None:
+        return languages.source, languages.target
     if arguments.dataset == "demo" and languages == Languages():
         return DEMO_LANGUAGES
     raise ValueError(
         f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
         "--source_lang en --target_lang de."
     )
+
+
+def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
+    """Returns the references of a test set: its target side, and those in further files.
+
+    Args:
+        arguments: Where the references are.
+        name: The test set.
+        targets: Its target side.
+    """
+    columns = [list(targets)]
+    for file in arguments.further_references.get(name, []):
+        columns.append(list(lines_in_files([file])))
+        require_same_number(columns[-1], targets, f"lines in {file}")
+    return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]
 
 
 def tokenize(
@@ -175,9 +209,29 @@ def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDa
 
 
 def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    if split != "train" or not arguments.train_weights:
+        return _load_together(arguments, split, arguments.files(split))
+    parts = [_load_together(arguments, split, [file]) for file in arguments.train_files]
+    return concatenate_datasets(
+        [part.add_column(FILE, np.full(len(part), number)) for number, part in enumerate(parts)]
+    )
+
+
+def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport, seed: int) -> Dataset:
+    """Repeats the pairs of each file by its weight, and reports how many there are then."""
+    file_of_pair = dataset.with_format("numpy")[FILE][:]
+    chosen = []
+    for number, (file, weight) in enumerate(zip(arguments.train_files, arguments.train_weights, strict=True)):
+        pairs = np.flatnonzero(file_of_pair == number)
+        chosen.append(pairs[copies(len(pairs), weight, seed + number)])
+        report.mixed[f"{file} x {weight:g}"] = len(chosen[-1])
+    return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
+
+
+def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> Dataset | IterableDataset:
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
-        "files": tuple(arguments.files(split)),
+        "files": tuple(files),
         "languages": languages_of_corpus(arguments),
         "columns": tuple(arguments.columns),
     }

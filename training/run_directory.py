@@ -66,7 +66,7 @@ def require_fresh(folder: Path, resume: str | None) -> None:
 # Keys that decide which pairs are in which batch: a run cannot resume exactly if one of them changes.
 DATA_KEYS = (
     *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
-    "data_seed",
+    *("data_seed", "train_weights"),
     *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
 
@@ -144,6 +144,6 @@ def write_description(
             "parameters": model.num_parameters(),
             # A stream does not know its length.
             "pairs": {split: len(pairs) for split, pairs in datasets.items() if hasattr(pairs, "__len__")},
-            "cleaning": report and {"loaded": report.loaded, **report.dropped, "kept": report.kept},
+            "cleaning": report and report.as_dict(),
         },
     )

@@ -63,7 +63,12 @@ def train(
     set_seed(args.seed)
     with accelerator.main_process_first():
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=accelerator.is_main_process
+            model_arguments,
+            corpus_arguments,
+            vocabulary_arguments,
+            folder,
+            learn=accelerator.is_main_process,
+            seed=args.seed,
         )
     model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if accelerator.is_main_process:
@@ -180,7 +185,7 @@ def require_supported(corpus_arguments: CorpusArguments, args: TranslationTraini
         raise ValueError("This loop supports only inverse_sqrt, max_steps and corpora on disk: use train.py.")
     for name in (
         *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
-        *("max_grad_norm", "weight_decay", "early_stopping"),
+        *("max_grad_norm", "weight_decay", "early_stopping", "average_if_better"),
     ):
         if getattr(args, name):
             raise ValueError(

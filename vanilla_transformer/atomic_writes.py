@@ -110,6 +110,15 @@ def whole_folder(
         made_of: The names of all files that a result of this kind can contain, if they are known.
         overwrite: Whether to replace an older result.
     """
+    require_room(path, known_by=known_by, made_of=made_of, overwrite=overwrite)
+    with replacing(Path(path)) as folder:
+        yield folder
+
+
+def require_room(
+    path: str | Path, *, known_by: str | None = None, made_of: Collection[str] | None = None, overwrite: bool = False
+) -> None:
+    """Refuses a folder that `whole_folder` would not write, before the work is done. The arguments are the same."""
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file: choose another --output_dir.")
@@ -122,8 +131,6 @@ def whole_folder(
         raise ValueError(f"{path} has no {known_by}, so it is no older result: choose another --output_dir.")
     if names and not overwrite:
         raise ValueError(f"{path} is already there: choose another folder, or pass --overwrite to replace it.")
-    with replacing(path) as folder:
-        yield folder
 
 
 def _umask() -> int:

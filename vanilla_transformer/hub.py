@@ -5,6 +5,7 @@ The folder holds everything that `from_pretrained` needs, with this package inst
 search as `custom_generate/`, which `model.generate` then uses.
 """
 
+import copy
 import inspect
 import json
 import os
@@ -28,7 +29,7 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .decoding_options import PAPER_DECODING, set_decoding
+from .decoding_options import set_decoding
 from .loading import LOADING_ERRORS, reason_of
 from .searches import search_of
 from .tokenization_vanilla_transformer import TARGET
@@ -37,8 +38,10 @@ from .translation import Translator
 
 # The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
 EXPORTED_MODULES = (
-    *("presets", "spelling", "positions", "scores", "patterns", "configuration_vanilla_transformer"),
-    *("dropout", "loss", "beam_search", "translation_head", "modeling_vanilla_transformer"),
+    *("presets", "spelling", "positions", "scores", "patterns", "translation_config"),
+    *("configuration_vanilla_transformer", "configuration_rnn_search", "configuration_mask_predict"),
+    *("dropout", "loss", "beam_search", "mask_predict", "translation_head"),
+    *("modeling_vanilla_transformer", "modeling_rnn_search", "modeling_mask_predict"),
 )
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
@@ -118,13 +121,13 @@ def _saving_code(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _saving_decoding_options(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, the generation config states the beam and penalty that `Translator` uses by default."""
-    before = model.generation_config.to_dict()
-    set_decoding(model.generation_config)
+    """Inside, the generation config states the options of the search that `Translator` uses by default."""
+    before = copy.deepcopy(model.generation_config)
+    set_decoding(model)
     try:
         yield
     finally:
-        model.generation_config.update(**{name: before.get(name) for name in PAPER_DECODING})
+        model.generation_config = before
 
 
 # --- checking ---

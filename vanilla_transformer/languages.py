@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from .loading import errors_in_one_sentence, load_config
+from .loading import errors_in_one_sentence, find_model, load_config
 
 
 class Languages(NamedTuple):
@@ -49,6 +49,7 @@ def load_languages(name_or_path: str | Path, **options: Any) -> Languages:
         name_or_path: Folder, or name on the Hub.
         options: Options of `from_pretrained` such as `revision`.
     """
+    name_or_path = find_model(name_or_path)
     languages = languages_of(load_config(name_or_path, **options))
     if languages:
         return languages

@@ -10,6 +10,7 @@ numbers. Here both raise a `ValueError` that names the folder and the remedy.
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -25,6 +26,16 @@ LOADING_ERRORS = (OSError, ValueError, RuntimeError, EOFError, UnpicklingError, 
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
 
 
+BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
+
+
+def find_model(name_or_path: str | Path) -> str | Path:
+    """Returns the folder of a model that comes with the package, or else the name or path as it is."""
+    if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
+        return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
+    return name_or_path
+
+
 def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedModel:
     """Loads an encoder-decoder with all its weights, in evaluation mode.
 
@@ -38,7 +49,7 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
     """
     with errors_in_one_sentence(name_or_path):
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
-            name_or_path, trust_remote_code=trust_remote_code, output_loading_info=True, **options
+            find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
         )
     if report["missing_keys"]:
         raise ValueError(
@@ -56,7 +67,7 @@ def load_config(name_or_path: str | Path, **options: Any) -> PreTrainedConfig:
         options: Options of `from_pretrained`, such as `revision`.
     """
     with errors_in_one_sentence(name_or_path):
-        return AutoConfig.from_pretrained(name_or_path, **options)
+        return AutoConfig.from_pretrained(find_model(name_or_path), **options)
 
 
 @contextmanager

@@ -23,6 +23,11 @@ beside MarianMT and, if they are installed, CTranslate2 and ONNX Runtime:
     vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
     vanilla-benchmark decode --preset base --input data/test.en
 
+A model that writes all tokens at once (mask_predict) beside an autoregressive one, line by line and in batches:
+
+    vanilla-benchmark mask_predict --model runs/mine/model --baseline model_cards/multi30k-en-de-tiny \\
+        --input data/test.en --references data/test.de
+
 The server under load, with its latency, beside the same model offline:
 
     vanilla-benchmark serve --model runs/demo/model --input data/test.en --clients 32
@@ -35,7 +40,16 @@ results.json and a picture.
 
 import sys
 
-from vanilla_transformer.scripts.benchmarks import data, decode, end_to_end, growth, memory, serve, train
+from vanilla_transformer.scripts.benchmarks import (
+    data,
+    decode,
+    end_to_end,
+    growth,
+    mask_predict,
+    memory,
+    serve,
+    train,
+)
 from vanilla_transformer.training.arguments import errors_as_sentences
 
 
@@ -46,6 +60,7 @@ BENCHMARKS = {
     "growth": growth.main,
     "memory": memory.main,
     "decode": decode.main,
+    "mask_predict": mask_predict.main,
     "serve": serve.main,
 }
 

@@ -249,3 +249,10 @@ def test_a_corpus_without_test_set_or_comet_that_is_missing(run, tmp_path, monke
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(SystemExit, match="COMET is not installed"):
         run("--hypotheses", str(tmp_path / "out.de"), "--comet", "some-model")
+
+
+def test_lengths_and_repeated_words_are_reported():
+    hypotheses, references = ["ein Hund Hund läuft", "die die die Katze"], ["ein Hund läuft", "die Katze"]
+    found = evaluate_bleu.lengths(hypotheses, references)
+    assert found == {"ratio": 8 / 5, "repeated_words": 3 / 8, "repeated_words_of_references": 0.0}
+    assert evaluate_bleu.lengths([""], [""])["repeated_words"] == 0.0

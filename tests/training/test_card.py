@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vanilla_transformer import RnnSearchConfig, RnnSearchForConditionalGeneration
 from vanilla_transformer.training.card import CardOptions, model_card, rename
 
 
@@ -68,6 +69,14 @@ def test_numbers_come_from_the_files_of_the_run(make_run, write_card):
     (entry,) = metadata(card)["model-index"][0]["results"]
     assert entry["metrics"][0]["value"] == 31.26
     assert "/home/someone" not in card
+
+
+def test_a_recurrent_model_is_called_one(make_run):
+    config = RnnSearchConfig(vocab_size=300, hidden_size=8, attention="none")
+    card = model_card(make_run(), RnnSearchForConditionalGeneration(config), CardOptions("someone/model"))
+    assert "This is a recurrent encoder-decoder (RNNsearch, Bahdanau et al. 2015), trained" in card
+    assert "GRUs of width 8, one fixed context, embeddings of width 620, vocabulary of 300 tokens" in card
+    assert "attention-is-all-you-need" not in card
 
 
 def test_what_the_run_did_not_record_is_left_out(make_run, write_card):

@@ -1,6 +1,7 @@
 """Loading, cleaning and tokenising through `datasets`, from files and from folders in the Hub's layout."""
 
 import os
+from collections import Counter
 from functools import partial
 
 import pytest
@@ -220,6 +221,37 @@ def test_only_the_training_split_is_cleaned(tmp_path):
 def test_cleaning_everything_away_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"(?s)left no pair.*over 1 words"):
         load_corpus(corpus_arguments(train_files=write(tmp_path, "train"), max_words=1))
+
+
+# --- weights ---
+
+
+def test_files_count_by_their_weights_after_cleaning(tmp_path):
+    files = [*write(tmp_path, "real", PAIRS[:4]), *write(tmp_path, "made", [*PAIRS[2:], ("", "empty")])]
+    arguments = CorpusArguments(train_files=files, train_weights=[2.5, 1], drop_duplicates=True)
+    corpus = load_corpus(arguments, seed=1)
+    counts = Counter(rows(corpus["train"]))
+    assert [counts[pair] for pair in PAIRS[4:]] == [1] * 16
+    assert sorted(counts[pair] for pair in PAIRS[:4]) == [2, 2, 3, 3]
+    assert corpus.report.as_dict() == {
+        **{"loaded": 23, "empty side": 1, "duplicate": 2, "kept": 20},
+        "mixed": {f"{files[0]} x 2.5": 10, f"{files[1]} x 1": 16},
+    }
+    assert corpus["train"].column_names == ["source", "target"]
+    assert rows(load_corpus(arguments, seed=1)["train"]) == rows(corpus["train"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"train_weights": [1, 2]}, "train_weights has 2 numbers, but train_files has 1 entries"),
+        ({"train_weights": [0]}, "must be above 0"),
+        ({"train_weights": [2], "streaming": True}, "set streaming to false"),
+    ],
+)
+def test_weights_that_fit_no_files_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        CorpusArguments(train_files=["a"], **fields)
 
 
 # --- tokenising ---

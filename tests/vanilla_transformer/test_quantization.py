@@ -7,7 +7,13 @@ from torch import nn
 from torch.testing import assert_close
 from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.quantization import Int8Linear, quantized
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
@@ -29,6 +35,12 @@ def marian():
 def t5():
     torch.manual_seed(1)
     return T5ForConditionalGeneration(T5Config(**SIZES, d_kv=8, d_ff=32, num_layers=2, num_heads=4)).eval()
+
+
+def rnn_search():
+    torch.manual_seed(1)
+    sizes = {"embedding_size": 32, "hidden_size": 32, "attention_size": 32, "readout_size": 32}
+    return RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, **sizes)).eval()
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -55,7 +67,7 @@ def test_whole_numbers_of_eight_bits_are_exact():
         assert_close(Int8Linear(linear)(states), linear(states))
 
 
-@pytest.mark.parametrize("make", [vanilla, marian, t5])
+@pytest.mark.parametrize("make", [vanilla, marian, t5, rnn_search])
 def test_a_model_keeps_its_shape_and_nearly_its_logits(make):
     model = make()
     found = quantized(model, "int8")

@@ -524,3 +524,64 @@ def test_other_mistakes_too(tokenizer):
     (hypothesis,) = next(Translator(vanilla(), tokenizer).translate(["a"], **SHORT))
     with pytest.raises(ValueError, match="attention=True"):
         _ = hypothesis.alignment
+
+
+# --- documents ---
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return Translator.from_pretrained("multi30k-en-de-tiny", device="cpu")
+
+
+CAPTIONS = [
+    "A man rides a bike.",
+    "Two dogs are playing in the snow.",
+    "A woman is reading a book.",
+    "The children are eating ice cream.",
+    "A boy jumps into the water.",
+]
+
+
+def test_a_paragraph_of_five_captions_becomes_five_sentences(bundled):
+    expected = bundled(CAPTIONS)
+    assert bundled(" ".join(CAPTIONS), split_sentences=True) == " ".join(expected)
+    assert bundled(" ".join(CAPTIONS), split_sentences="en") == " ".join(expected)
+    assert bundled(" ".join(CAPTIONS)) != " ".join(expected)
+    (hypotheses,) = bundled.translate([" ".join(CAPTIONS)], split_sentences=True)
+    scores = [best.score for (best,) in bundled.translate(CAPTIONS)]
+    assert hypotheses[0].score == pytest.approx(sum(scores), abs=1e-4)
+
+
+def test_a_document_keeps_its_blank_lines_and_indentation(bundled):
+    first, second, third = bundled(CAPTIONS[:3])
+    document = f"  {CAPTIONS[0]}   {CAPTIONS[1]}\n\n\n\t{CAPTIONS[2]}\r\n \n"
+    assert bundled(document, split_sentences=True) == f"  {first}   {second}\n\n\n\t{third}\r\n \n"
+    texts = [document, "", "  ", CAPTIONS[0]]
+    assert bundled(texts, split_sentences=True)[1:] == ["", "  ", first]
+    streamed = bundled.translate(iter(texts), split_sentences=True)
+    assert [best.text for (best,) in streamed] == bundled(texts, split_sentences=True)
+
+
+def test_splitting_follows_the_translator_and_refuses_what_is_for_single_sentences(bundled, monkeypatch):
+    splitting = Translator.from_backend(bundled.backend, bundled.tokenizer, split_sentences=True)
+    text = " ".join(CAPTIONS[:2])
+    assert splitting(text) == " ".join(bundled(CAPTIONS[:2]))
+    assert splitting(text, split_sentences=False) == bundled(text)
+    assert "Motorrad" in splitting(text, glossary={"bike": "Motorrad"})
+    for options in ({"n_best": 2}, {"prefix": "Ein"}, {"attention": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is for single sentences"):
+            splitting.translate([text], **options)
+    monkeypatch.delattr(bundled.backend.config, "source_lang")
+    with pytest.raises(ValueError, match="does not record its source language"):
+        splitting(text)
+
+
+def test_a_text_of_several_sentences_gets_a_hint(bundled, monkeypatch):
+    hints = []
+    monkeypatch.setattr("vanilla_transformer.translation.logger.warning_once", hints.append)
+    bundled(CAPTIONS)
+    assert not hints
+    bundled(" ".join(CAPTIONS))
+    assert "A text has several sentences" in hints[0]
+    assert "--split_sentences" in hints[0]

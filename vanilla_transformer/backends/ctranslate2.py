@@ -13,6 +13,7 @@ translations differ, where torch would have searched longer and found a better o
 import json
 import tempfile
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, get_args
 
@@ -85,9 +86,15 @@ class CTranslate2Backend:
         _warn_about_settings(generation_config)
         self.config, self.generation_config = config, generation_config
         self.longest_input: int | None = table_length(config)
-        self.engine = engine.Translator(
-            str(folder), device=device.type, device_index=device.index or 0, intra_threads=torch.get_num_threads()
+        self._start_engine = partial(
+            engine.Translator,
+            str(folder),
+            device=device.type,
+            device_index=device.index or 0,
+            intra_threads=torch.get_num_threads(),
         )
+        self.engine = self._start_engine()
+        self._temporary_folder: tempfile.TemporaryDirectory | None = None  # if the model is in no other place
         vocabularies = {
             path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
         }
@@ -114,9 +121,11 @@ class CTranslate2Backend:
             quantization: Type of the weights.
             device: Where to run; where the model is by default.
         """
-        with tempfile.TemporaryDirectory() as folder:
-            _convert(model, tokenizer, target_tokenizer, folder, quantization)
-            return cls(folder, model.config, model.generation_config, device or model.device)
+        folder = tempfile.TemporaryDirectory()
+        _convert(model, tokenizer, target_tokenizer, folder.name, quantization)
+        backend = cls(folder.name, model.config, model.generation_config, device or model.device)
+        backend._temporary_folder = folder  # lives as long as the backend: `set_seed` reads it again
+        return backend
 
     @classmethod
     def from_pretrained(
@@ -157,6 +166,11 @@ class CTranslate2Backend:
     def model(self) -> "CTranslate2Backend":
         """This object: it has the `config` and the `generation_config` of the model."""
         return self
+
+    def set_seed(self, seed: int) -> None:
+        """Starts the engine again: its threads take the seed when they start, and never again."""
+        require_ctranslate2().set_random_seed(seed)
+        self.engine = self._start_engine()
 
     def require_options(self, options: dict[str, Any]) -> None:
         """Refuses options of `generate` that the engine does not have."""
@@ -200,7 +214,7 @@ class CTranslate2Backend:
         max_length: int | None = None,
         **options: Any,
     ) -> Generated:
-        """Translates a batch. Samples do not depend on torch's seed: the engine has its own random numbers."""
+        """Translates a batch. Samples depend on `set_seed`, not on torch's seed."""
         self.require_options({**options, "penalty": penalty})
         given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
         longest = self._max_new_tokens(given, max_new_tokens, max_length)
@@ -332,7 +346,7 @@ def _warn_about_settings(config: GenerationConfig) -> None:
 def _require_convertible(config: PreTrainedConfig) -> None:
     if config.model_type not in CONVERTIBLE:
         raise ValueError(
-            f"backend='ctranslate2' takes this package's models and MarianMT, not a model of type "
+            f"backend='ctranslate2' takes models of type {' and '.join(CONVERTIBLE)}, not "
             f"{config.model_type!r}: leave out backend."
         )
 

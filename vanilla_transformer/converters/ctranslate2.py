@@ -197,7 +197,7 @@ def require_ctranslate2() -> ModuleType:
     try:
         import ctranslate2
     except ImportError as error:
-        raise ImportError("This needs CTranslate2: pip install 'vanilla-transformer[ctranslate2]'") from error
+        raise ImportError("This needs CTranslate2: pip install ctranslate2") from error
     return ctranslate2
 
 

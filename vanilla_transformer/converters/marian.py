@@ -166,7 +166,7 @@ def _order_of_marian(config: VanillaTransformerConfig) -> torch.Tensor:
 def state_from_marian(state: State) -> State:
     """Renames MarianMT's weights. `lm_head.bias` is among the result if the bias has values other than zero."""
     left_out = (*POSITION_TABLES, "model.shared.weight", "final_logits_bias")
-    renamed = {_renamed(name, LAYER_NAMES): tensor for name, tensor in state.items() if name not in left_out}
+    renamed = {rename(name, LAYER_NAMES): tensor for name, tensor in state.items() if name not in left_out}
     bias = state["final_logits_bias"].squeeze(0)  # [1, V] -> [V]
     return {**renamed, "lm_head.bias": bias} if bias.any() else renamed
 
@@ -174,7 +174,7 @@ def state_from_marian(state: State) -> State:
 def state_to_marian(state: State, config: MarianConfig) -> State:
     """Renames this model's weights for a MarianMT with that config, whose position tables are not included."""
     names = {our_name: marian_name for marian_name, our_name in LAYER_NAMES.items()}
-    renamed = {_renamed(name, names): tensor for name, tensor in state.items() if name != "lm_head.bias"}
+    renamed = {rename(name, names): tensor for name, tensor in state.items() if name != "lm_head.bias"}
     output = state["lm_head.weight"]
     renamed["final_logits_bias"] = state.get("lm_head.bias", output.new_zeros(len(output)))[None]
     if config.share_encoder_decoder_embeddings:
@@ -198,7 +198,7 @@ def _permuted(state: State, order: torch.Tensor) -> State:
     return permuted
 
 
-def _renamed(name: str, names: dict[str, str]) -> str:
+def rename(name: str, names: dict[str, str]) -> str:
     for old, new in names.items():
         if old in name:
             return name.replace(old, new)

@@ -23,6 +23,13 @@ def test_all_learners_start_from_the_same_loss(text, dtype):
     assert losses["torch.nn.Transformer"] == pytest.approx(losses["vanilla_transformer"], rel=0.3)
 
 
+@pytest.mark.parametrize("attention", ["additive", "none"])
+def test_recurrent_models_have_as_many_parameters_as_the_transformer(attention):
+    config = peers.configuration("tiny", 6000)
+    model, _ = peers.recurrent_model(config, attention)
+    assert model.num_parameters() == pytest.approx(2_093_056, rel=0.01)
+
+
 def test_the_flops_of_an_update_are_those_that_torch_counts():
     """On MarianMT, the same network, because the counter knows all of its operations; without padding."""
     config = peers.configuration("tiny", 270, dropout=0.0)

@@ -20,6 +20,15 @@ def test_training_is_measured_beside_its_peers(text, capsys, rows, order, in_thi
     assert "Not measured on a GPU." in printed
 
 
+def test_recurrent_models_are_measured_if_wanted(text, capsys, rows, in_this_process):
+    sizes = ["--vocab_size", "270", "--max_tokens", "100", "--batches", "1", "--rounds", "1", "--device", "cpu"]
+    benchmark.main(["train", "--train_files", text, *sizes, "--recurrent"])
+    names = ["rnn_search, additive attention, freed memory kept", "rnn_search, fixed context, freed memory kept"]
+    found = rows(capsys.readouterr().out, *names)
+    assert all(float(row[0].replace(",", "")) > 0 for row in found.values())
+    assert all(row[-1] == "-" for row in found.values()), "their share of the peak is not known"
+
+
 def test_tokens_are_counted_without_padding(text):
     options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=3)
     for batch in train.training_batches(CorpusArguments("en", "de", train_files=[text]), options):

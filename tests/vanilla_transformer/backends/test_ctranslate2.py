@@ -8,7 +8,13 @@ import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.backends import CTranslate2Backend
 from vanilla_transformer.backends.ctranslate2 import CACHE_FOLDER, FINGERPRINT_FILE
 from vanilla_transformer.converters.ctranslate2 import export
@@ -230,8 +236,12 @@ def test_options_it_lacks_are_named(translators):
 
 def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
     t5 = T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
-    with pytest.raises(ValueError, match=r"this package's models and MarianMT, not a model of type 't5'"):
-        Translator(t5, tokenizer, backend="ctranslate2")
+    rnn = RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, hidden_size=8, attention_size=8))
+    for model, model_type in ((t5, "t5"), (rnn, "rnn_search")):
+        with pytest.raises(
+            ValueError, match=rf"takes models of type vanilla_transformer and marian, not '{model_type}'"
+        ):
+            Translator(model, tokenizer, backend="ctranslate2")
     with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose one of torch, ctranslate2"):
         Translator(model_of(), tokenizer, backend="marian")
     with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):

@@ -20,8 +20,8 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..sentences import split_sentences
-from .documents import SentenceTranslator, trimmed
+from ..sentences import split_sentences, trimmed
+from .documents import SentenceTranslator
 from .words import Span, WordAttention
 
 

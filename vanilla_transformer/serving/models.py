@@ -211,6 +211,10 @@ class ModelTranslator:
     def language(self) -> str:
         return str(self.model.languages.source)
 
+    @property
+    def target_language(self) -> str:
+        return str(self.model.languages.target)
+
     async def translate(self, sentences: Sequence[str]) -> list[list[str]]:
         translations = await self.model.translate(sentences, self.n_best, **self.decoding)
         self.results += zip(sentences, translations, strict=True)

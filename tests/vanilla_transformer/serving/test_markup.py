@@ -17,7 +17,7 @@ TAG = re.compile(r"<[^>]*>")
 class Translate:
     """Translates by a function; words attend to the words at their places, in reverse if asked for."""
 
-    language, n_best = "en", 1
+    language, target_language, n_best = "en", "de", 1
 
     def __init__(self, function=str.upper):
         self.function, self.sentences = function, []

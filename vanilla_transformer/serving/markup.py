@@ -152,7 +152,9 @@ class _Sentence:
     def around(self, translation: str, tags: list[_Tag]) -> str:
         """The translation with the white space of the sentence, and tags in that space."""
         before, inner, after = trimmed(self.text)
-        leading = [tag for tag in tags if tag.at <= len(before) and inner]
+        if not inner:
+            return _spliced(self.text, tags)
+        leading = [tag for tag in tags if tag.at <= len(before)]
         trailing = [tag._replace(at=tag.at - len(before) - len(inner)) for tag in tags if tag not in leading]
         return _spliced(before, leading) + translation + _spliced(after, trailing)
 

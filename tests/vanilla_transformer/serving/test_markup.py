@@ -53,6 +53,7 @@ def translated(html, function=str.upper):
         ("<!DOCTYPE html><!-- note --><br/>x", "<!DOCTYPE html><!-- note --><br/>X", ["x"]),
         ("a <b>c", "A <b>C", ["a c", "a", "c"]),
         ("<pre>kept\n <b>as it is", "<pre>kept\n <b>as it is", []),
+        ("<b>\n \n</b>", "<b>\n \n</b>", []),
         ("", "", []),
     ],
 )

@@ -68,6 +68,7 @@ from vanilla_transformer.training.metrics import (
 )
 from vanilla_transformer.training.plots import plot_bleu_by_length
 from vanilla_transformer.training.run_directory import versions
+from vanilla_transformer.training.standard_streams import on_terminal
 from vanilla_transformer.training.tables import aligned
 
 
@@ -214,7 +215,7 @@ def translations(
     settings = with_defaults(translator.model, **vars(decoding))
     if "num_beams" in settings:
         settings.setdefault("penalty", "gnmt")  # the default of beam search, for the record
-    return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
+    return Translations(translate_texts(translator, sources, progress=on_terminal(sys.stderr), **settings), settings)
 
 
 # --- scores ---

@@ -30,7 +30,7 @@ from vanilla_transformer.atomic_writes import whole_folder
 from vanilla_transformer.hub import SENTENCES, check, export, files_of, push, require_whole
 from vanilla_transformer.serving.space import APP, MODEL, write_space
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.card import CardOptions, model_card, rename
+from vanilla_transformer.training.card import CardOptions, model_card, rename, require_license
 
 
 LEARNING_CURVE = "learning_curve.png"
@@ -81,6 +81,8 @@ class ExportArguments:
             for name in names:
                 if getattr(self, name) and not given:
                     raise ValueError(f"--{name} does nothing without {needed}: leave it out.")
+        if self.license is not None:
+            require_license(self.license)
         if self.license_name and self.license != "other":
             raise ValueError(f"--license_name needs --license other, not --license {self.license}.")
 

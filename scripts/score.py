@@ -10,14 +10,14 @@ together goes to standard error.
 
 import math
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import whole_file
+from vanilla_transformer.chunks import MAX_SOURCE_TOKENS
 from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 from vanilla_transformer.training.corpus_files import pairs_in_files
+from vanilla_transformer.training.standard_streams import on_terminal, open_output
 
 
 @dataclass
@@ -36,6 +36,9 @@ class ScoreArguments:
     output: str | None = key(None, "File for the scores; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
     max_tokens: int = key(2048, "Tokens in a batch, padding included.")
+    max_source_tokens: int = key(
+        MAX_SOURCE_TOKENS, "Longest text in tokens. A longer source is cut with a warning, a longer target refused."
+    )
     device: str | None = key(None, "Device, for example cpu or cuda:1; default: a GPU if there is one.")
 
     def __post_init__(self) -> None:
@@ -58,11 +61,16 @@ def score_pairs(options: ScoreArguments) -> float:
     if source_lang is None or target_lang is None:
         raise ValueError(f"{options.model} records no languages: set --source_lang and --target_lang.")
     pairs = pairs_in_files(options.files, source_lang, target_lang, options.columns)
-    translator = Translator.from_pretrained(options.model, device=options.device, max_tokens=options.max_tokens)
-    output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
+    translator = Translator.from_pretrained(
+        options.model,
+        device=options.device,
+        max_tokens=options.max_tokens,
+        max_source_tokens=options.max_source_tokens,
+    )
+    output = open_output(options.output, overwrite=options.overwrite)
     total, tokens = 0.0, 0
     with output as file:
-        for pair_score in translator.score(pairs, progress=bool(options.output) and sys.stderr.isatty()):
+        for pair_score in translator.score(pairs, progress=bool(options.output) and on_terminal(sys.stderr)):
             file.write(f"{pair_score.log_probability:.6f}\t{pair_score.tokens}\t{pair_score.perplexity:.4f}\n")
             total, tokens = total + pair_score.log_probability, tokens + pair_score.tokens
     if not tokens:

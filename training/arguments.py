@@ -3,12 +3,15 @@
 import json
 import os
 import re
+import signal
 import sys
+import threading
 from argparse import Action
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from types import FrameType
 from typing import Any, ClassVar, Literal, NoReturn
 
 import yaml
@@ -17,6 +20,7 @@ from safetensors import SafetensorError
 from transformers.hf_argparser import HfArgumentParser, string_to_bool
 
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
+from vanilla_transformer.chunks import MAX_SOURCE_TOKENS
 from vanilla_transformer.decoding_options import require_decoding
 from vanilla_transformer.languages import Languages
 from vanilla_transformer.spelling import suggestion
@@ -328,6 +332,12 @@ class LoadingArguments:
         "also has int16, float16, bfloat16, int8_float32, int8_float16 and int8_bfloat16.",
     )
     max_tokens: int = key(2048, "Maximum source tokens in a batch, padding included.")
+    max_source_tokens: int = key(
+        MAX_SOURCE_TOKENS, "Longest source in tokens. A longer one is cut with a warning, or see --long_texts."
+    )
+    long_texts: Literal["cut", "chunk"] = key(
+        "cut", "What is done with longer sources: cut them, or chunk them at sentence ends and join the translations."
+    )
     device: str | None = key(None, "Device, for example cpu or cuda:1; by default a GPU if there is one.")
     revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
     trust_remote_code: bool = key(False, "Run the model code in a model's repository on the Hub.")
@@ -437,7 +447,7 @@ _Loader.add_implicit_resolver(
 def _read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
     try:
         recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
     if not isinstance(recipe, dict):
         raise ValueError(
@@ -450,18 +460,61 @@ def _read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
     return recipe
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, which ends a command as Ctrl-C does."""
+
+
 @contextmanager
 def errors_as_sentences() -> Iterator[None]:
-    """Ends a script with one sentence for errors that the user can fix; `VANILLA_TRACEBACK=1` shows the traceback."""
+    """Ends a script with one sentence for errors that the user can fix; `VANILLA_TRACEBACK=1` shows the traceback.
+
+    SIGTERM ends it as Ctrl-C does.
+    """
+    if sys.stderr is None:  # closed before Python started; libraries write to it unasked
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        yield
+        with _sigterm_as_ctrl_c():
+            yield
+            if sys.stdout is not None:
+                sys.stdout.flush()  # here, an error is caught
     except BrokenPipeError:  # the reader of our output has ended, `head` for instance
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except (ValueError, OSError, ImportError, StrictDataclassError, SafetensorError) as error:
-        if os.environ.get("VANILLA_TRACEBACK"):
+        _discard_output()
+    except Exception as error:
+        if os.environ.get("VANILLA_TRACEBACK") or not _has_sentence(error):
             raise
+        _discard_output()
         # A strict dataclass wraps the error that has the sentence.
         sentence = error.__cause__ if isinstance(error, StrictDataclassError) else error
         sys.exit(f"{Path(sys.argv[0]).name}: {sentence}")
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except KeyboardInterrupt as interruption:
+        sys.exit(128 + (signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT))
+
+
+def _has_sentence(error: Exception) -> bool:
+    """Whether a user can cause an error. `tokenizers` has only `Exception` itself for a full disk, for instance."""
+    kinds = (ValueError, OSError, ImportError, StrictDataclassError, SafetensorError)
+    return isinstance(error, kinds) or type(error) is Exception
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        raise Terminated
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
+
+
+def _discard_output() -> None:
+    """Gives up output that can't be written. Python would try again at its end, and print a traceback."""
+    try:
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,6 +1,5 @@
 """The model card of a run. Every number in it is read from the files of the run and of its evaluations."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,6 +15,8 @@ from vanilla_transformer.atomic_writes import write_text
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import with_defaults
 from vanilla_transformer.languages import Languages, languages_of
+from vanilla_transformer.loading import read_object
+from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -28,6 +29,20 @@ METRICS = {
     "ter": "TER (lower is better)",
     "comet": "COMET",
 }
+# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses). The Hub refuses any other.
+LICENSES = (
+    *("apache-2.0", "mit", "openrail", "bigscience-openrail-m", "creativeml-openrail-m", "bigscience-bloom-rail-1.0"),
+    *("bigcode-openrail-m", "afl-3.0", "artistic-2.0", "bsl-1.0", "bsd", "bsd-2-clause", "bsd-3-clause"),
+    *("bsd-3-clause-clear", "c-uda", "cc", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0"),
+    *("cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
+    *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0"),
+    *("cdla-sharing-1.0", "cdla-permissive-1.0", "cdla-permissive-2.0", "wtfpl", "ecl-2.0", "epl-1.0", "epl-2.0"),
+    *("etalab-2.0", "eupl-1.1", "eupl-1.2", "agpl-3.0", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "lgpl", "lgpl-2.1"),
+    *("lgpl-3.0", "isc", "h-research", "intel-research", "lppl-1.3c", "ms-pl", "apple-ascl", "apple-amlr", "mpl-2.0"),
+    *("odc-by", "odbl", "openmdw-1.0", "openrail++", "osl-3.0", "postgresql", "ofl-1.1", "ncsa", "unlicense", "zlib"),
+    *("pddl", "lgpl-lr", "deepfloyd-if-license", "fair-noncommercial-research-license", "llama2", "llama3"),
+    *("llama3.1", "llama3.2", "llama3.3", "llama4", "grok2-community", "gemma", "unknown", "other"),
+)
 # Test sets for which the paper reports BLEU with compounds split. Elsewhere nobody does, and the card leaves it out.
 PAPER_TEST_SETS = ("wmt14", "newstest2013", "newstest2014")
 # What the card calls a type of model, and its tags on the Hub.
@@ -64,6 +79,15 @@ class CardOptions:
     evaluations: Sequence[str | Path] = ()
     example: tuple[str, str | None] = ("When does the train arrive in Berlin?", None)
     dataset: str | None = None
+
+
+def require_license(name: str) -> None:
+    """Refuses a licence that the Hub does not know."""
+    if name not in LICENSES:
+        raise ValueError(
+            f"license={name!r} is no identifier that the Hub knows{suggestion(name, LICENSES)}: give one such as "
+            "apache-2.0 or cc-by-4.0, or other with --license_name."
+        )
 
 
 def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) -> str:
@@ -387,4 +411,4 @@ ARCHITECTURES = {"rnn_search": _describe_rnn_search}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}

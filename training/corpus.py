@@ -37,7 +37,13 @@ from transformers import PreTrainedTokenizerBase
 from vanilla_transformer.languages import Languages
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.corpus_files import choose_columns, lines_in_files, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import (
+    choose_columns,
+    digests_of,
+    lines_in_files,
+    pairs_in_files,
+    state_of,
+)
 from vanilla_transformer.training.demo.grammar import demo_corpus
 from vanilla_transformer.training.metrics import Reference, require_same_number
 from vanilla_transformer.training.mixing import copies
@@ -135,6 +141,30 @@ def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str])
         columns.append(list(lines_in_files([file])))
         require_same_number(columns[-1], targets, f"lines in {file}")
     return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]
+
+
+def content_digests(arguments: CorpusArguments, corpus: Corpus) -> dict[str, dict[str, str]]:
+    """Returns for each split the SHA-256 of its files, or of its text if it comes from a dataset.
+
+    A dataset that is streamed is left out: it would have to be read to the end.
+    """
+    if not arguments.dataset:
+        languages = languages_of_corpus(arguments)
+        return {split: digests_of(arguments.files(split), *languages) for split in SPLITS if arguments.files(split)}
+    return {
+        split: {f"the {split} split of {arguments.dataset}": _digest(text)}
+        for split, text in corpus.splits.items()
+        if isinstance(text, Dataset)
+    }
+
+
+def _digest(text: Dataset) -> str:
+    digest = hashlib.sha256()
+    for batch in text.iter(batch_size=1000):
+        for side in ("source", "target"):
+            digest.update("\n".join(line.replace("\n", "\n ") for line in batch[side]).encode())
+            digest.update(b"\n\n")  # the end of a side
+    return digest.hexdigest()
 
 
 def tokenize(

@@ -6,6 +6,7 @@ Every reader yields `(source, target)`. An error names the file and line; text i
 import csv
 import glob
 import gzip
+import hashlib
 import json
 import shutil
 import tempfile
@@ -55,6 +56,15 @@ def state_of(files: Iterable[str], source_lang: str, target_lang: str) -> tuple:
     """Returns the sizes and times of files, on which a cached copy of them depends."""
     paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
     return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
+
+
+def digests_of(files: Iterable[str], source_lang: str, target_lang: str) -> dict[str, str]:
+    """Returns the SHA-256 of the content of each file."""
+    digests = {}
+    for path in (path for pattern in files for path in _expand(pattern, source_lang, target_lang)):
+        with path.open("rb") as file:
+            digests[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
 
 
 # --- finding files ---

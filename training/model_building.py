@@ -16,7 +16,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from vanilla_transformer.decoding_options import set_decoding
 from vanilla_transformer.languages import Languages, record_languages
-from vanilla_transformer.loading import find_model, load_config, load_model
+from vanilla_transformer.loading import load_config, load_model
 from vanilla_transformer.searches import require_own_options
 from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import ModelArguments
@@ -180,7 +180,7 @@ def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
         )
     for name, value in fields.items():
         _require_changeable(config, name, value, path)
-    return AutoModelForSeq2SeqLM.from_pretrained(find_model(path), dtype=torch.float32, **fields)
+    return load_model(path, dtype=torch.float32, **fields)
 
 
 def _require_changeable(config: PreTrainedConfig, name: str, value: Any, path: str) -> None:

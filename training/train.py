@@ -14,11 +14,12 @@ The same command trains in one process or, with `accelerate launch`, in several:
 
     accelerate launch --config_file training/accelerate/eight_gpus.yaml training/train.py RECIPE
 
-To resume a run that was stopped by Ctrl-C or a crash, add --resume_from_checkpoint last.
+To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_from_checkpoint last.
 """
 
 import re
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,21 @@ from vanilla_transformer.training.arguments import (
     errors_as_sentences,
     parse_arguments,
 )
-from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
-from vanilla_transformer.training.corpus import Corpus, languages_of_corpus, load_corpus, references_of, tokenize
+from vanilla_transformer.training.averaging import average, load_states, scheduled_checkpoints, step_of
+from vanilla_transformer.training.corpus import (
+    Corpus,
+    content_digests,
+    languages_of_corpus,
+    load_corpus,
+    references_of,
+    tokenize,
+)
 from vanilla_transformer.training.model_building import make_model, needs_mask_token
 from vanilla_transformer.training.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.training.run_directory import (
+    exclusive,
     require_fresh,
+    require_same_content,
     require_same_data,
     write_description,
     write_recipe,
@@ -87,8 +97,18 @@ def train(
     """Does a complete run: corpus, vocabulary, model, training, average of checkpoints, test.
 
     Returns:
-        The content of results.json, or `None` if Ctrl-C stopped the run.
+        The content of results.json, or `None` if Ctrl-C or SIGTERM stopped the run.
     """
+    with exclusive(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
+        return _train(model_arguments, corpus_arguments, vocabulary_arguments, args)
+
+
+def _train(
+    model_arguments: ModelArguments,
+    corpus_arguments: CorpusArguments,
+    vocabulary_arguments: VocabularyArguments,
+    args: TranslationTrainingArguments,
+) -> dict[str, Any] | None:
     folder = Path(args.output_dir)
     corpus_arguments = with_languages(corpus_arguments, model_arguments)
     require_validation(corpus_arguments, args)
@@ -104,6 +124,9 @@ def train(
         )
     if args.average_if_better and "validation" not in datasets:
         raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")
+    digests = content_digests(corpus_arguments, corpus) if args.should_save else {}
+    if args.resume_from_checkpoint:
+        require_same_content(folder, digests)
     model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
@@ -116,7 +139,7 @@ def train(
         eval_dataset=datasets.get("validation"),
     )
     if args.should_save:
-        write_description(folder, model, corpus, datasets, args)
+        write_description(folder, model, corpus, datasets, args, digests)
         print(
             f"{corpus.report}\n{model.num_parameters():,} parameters, {len(tokenizers[0]):,} tokens in the vocabulary"
         )
@@ -223,7 +246,7 @@ def _load_final_weights(
         For results.json: the names of the averaged checkpoints, and the BLEU that the choice was made by, if any.
     """
     args = trainer.args
-    done = [path for path in checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
+    done = [path for path in scheduled_checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
     averaged = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
     if trainer.ema is not None:
         _load_state(model, trainer.ema.state)

@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
-from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
@@ -28,14 +28,15 @@ from transformers import (
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import SchedulerType, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import SchedulerType, TrainOutput
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import write_lines
+from vanilla_transformer.atomic_writes import sync_files, write_lines
+from vanilla_transformer.loading import read_object
 from vanilla_transformer.loss import IGNORED_LABEL
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers
-from vanilla_transformer.training.averaging import COMPLETE, checkpoints
+from vanilla_transformer.training.averaging import COMPLETE, UNSCHEDULED, checkpoints, scheduled_checkpoints
 from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
 from vanilla_transformer.training.bpe_dropout import BpeDropout
 from vanilla_transformer.training.callbacks import (
@@ -59,6 +60,7 @@ from vanilla_transformer.training.malloc import keep_freed_memory
 from vanilla_transformer.training.metrics import Reference
 from vanilla_transformer.training.objectives import make_objective
 from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.run_directory import NEWEST
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
@@ -391,7 +393,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     @property
     def stopped_by_hand(self) -> bool:
-        """Whether Ctrl-C ended the training."""
+        """Whether Ctrl-C or SIGTERM ended the training."""
         return self.stop_gently.requested
 
     def save_final(self, model: PreTrainedModel, folder: Path) -> None:
@@ -411,19 +413,24 @@ class TranslationTrainer(Seq2SeqTrainer):
         folder = Path(run) / f"checkpoint-{self.state.global_step}"
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.should_save:
-            (folder / COMPLETE).unlink(missing_ok=True)  # from an abandoned run that reached the same step
+            for mark in (COMPLETE, UNSCHEDULED):  # from an abandoned run that reached the same step
+                (folder / mark).unlink(missing_ok=True)
         try:
             super()._save_checkpoint(model, trial)
             if self.ema is not None and self.args.should_save:
                 self.ema.save(folder)
-        except (OSError, RuntimeError, SafetensorError) as error:
+        except Exception as error:  # torch, safetensors and tokenizers each have their own for a full disk
             raise _not_written(folder, error) from error
         finally:
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
+            if self.stop_gently.saves_extra:
+                (folder / UNSCHEDULED).touch()
+            sync_files(folder)
             (folder / COMPLETE).touch()
-            rotate_checkpoints(run, limit, self.state.best_model_checkpoint)
+            _delete_older(folder, limit, self.state.best_model_checkpoint)
+        self.stop_gently.saves_extra = False
         self.accelerator.wait_for_everyone()
 
     def _loss_is_finite(self) -> bool:
@@ -433,12 +440,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         config = self.model.config
         use_cache_in_training = getattr(config, "use_cache", True)
         config.use_cache = self._use_cache
+        hub_token, self.args.hub_token = self.args.hub_token, None  # the library would pickle it into a file
         try:
             super()._save(output_dir, state_dict)
             if self.args.should_save and self.target_tokenizer is not self.processing_class:
                 save_tokenizers(output_dir or self.args.output_dir, self.processing_class, self.target_tokenizer)
         finally:
-            config.use_cache = use_cache_in_training
+            config.use_cache, self.args.hub_token = use_cache_in_training, hub_token
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput | None:
         """Trains.
@@ -452,7 +460,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         """
         self._pairs_trained = 0
         checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
-        if checkpoint in ("True", "true", "last"):
+        if checkpoint in NEWEST:
             complete = checkpoints(self.args.output_dir)
             if not complete:
                 raise ValueError(
@@ -472,6 +480,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             logger.warning("A stream resumes exactly only within its first pass: later passes start from the top.")
         if self.ema is not None:
             self.ema.load(checkpoint, self.args.device)
+        read_object(checkpoint / TRAINER_STATE_NAME)  # the library has no sentence for a damaged one
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if not 0 < self.args.max_steps <= state.global_step:
             return False
@@ -514,6 +523,23 @@ def _require_last(checkpoint: Path, folder: str | Path) -> None:
         )
 
 
+def _delete_older(newest: Path, limit: int | None, best: str | None) -> None:
+    """Deletes the oldest checkpoints beyond a limit.
+
+    A checkpoint of an interruption does not count, so that the run keeps those that it would have kept without it. It
+    is deleted when there is a newer one.
+    """
+    if not limit:
+        return
+    folder, protected = newest.parent, {newest.name, Path(best or newest).name}
+    scheduled = scheduled_checkpoints(folder)
+    older = [path for path in scheduled if path.name not in protected][: max(len(scheduled) - limit, 0)]
+    older += [path for path in checkpoints(folder) if path not in scheduled and path.name not in protected]
+    for path in older:
+        (path / COMPLETE).unlink()  # first, so that half a checkpoint is never taken for a whole one
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def _not_written(folder: Path, error: Exception) -> OSError:
     complete = checkpoints(folder.parent)
     last = f"The last good one is {complete[-1]}." if complete else "There was none before it."
@@ -546,7 +572,7 @@ def _require_same_architecture(model: PreTrainedModel, checkpoint: Path) -> None
     path = checkpoint / "config.json"
     if not path.is_file():
         raise ValueError(f"{checkpoint} is not a checkpoint: it has no config.json.")
-    saved, ours = json.loads(path.read_text(encoding="utf-8")), json.loads(model.config.to_json_string(use_diff=False))
+    saved, ours = read_object(path), json.loads(model.config.to_json_string(use_diff=False))
     for name in ("model_type", *type(model.config).__annotations__):
         if name in saved and name != "use_cache" and saved[name] != ours.get(name):
             raise ValueError(

@@ -162,6 +162,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             )
 
     def _require_numbers(self) -> None:
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps={self.max_steps} must be 1 or more, or -1 to count num_train_epochs instead.")
         for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):

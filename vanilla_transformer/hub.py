@@ -27,10 +27,10 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
 from .decoding_options import set_decoding
-from .loading import LOADING_ERRORS, reason_of
+from .loading import LOADING_ERRORS, load_config, read_object, reason_of
 from .searches import search_of
 from .tokenization_vanilla_transformer import TARGET
 from .translation import Translator
@@ -142,11 +142,8 @@ def require_whole(folder: str | Path) -> None:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: export the model again.")
     for name in CONFIGS:
-        try:
-            json.loads((folder / name).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder / name} is not valid JSON ({error}): export the model again.") from error
-    config = AutoConfig.from_pretrained(folder)
+        read_object(folder / name)
+    config = load_config(folder)
     for reference in (getattr(config, "auto_map", None) or {}).values():
         if not (folder / f"{reference.split('.')[0]}.py").is_file():
             raise ValueError(f"{folder} has no {reference.split('.')[0]}.py: export the model again.")
@@ -160,7 +157,7 @@ def require_whole(folder: str | Path) -> None:
 
 def _require_tokenizer(folder: Path, vocab_size: int) -> None:
     try:
-        tokens = len(AutoTokenizer.from_pretrained(folder))
+        tokens = len(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
     except LOADING_ERRORS as error:
         raise ValueError(
             f"The tokenizer in {folder} can't be loaded ({reason_of(error)}): export the model again."
@@ -191,9 +188,7 @@ def _weight_files(folder: Path) -> list[Path]:
     index = folder / f"{WEIGHTS}.index.json"
     if not index.is_file():
         return [folder / WEIGHTS]
-    return [
-        folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    ]
+    return [folder / name for name in sorted(set(read_object(index).get("weight_map", {}).values()))]
 
 
 def check(folder: str | Path, translator: Translator, texts: Sequence[str] = SENTENCES) -> list[str]:

@@ -604,7 +604,7 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         Beam search then decodes with `model.decoder.run`.
         """
         takes_any_mask = PATTERNS[self.config.attention_pattern].takes_any_mask
-        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa")
+        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
 
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
         """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""

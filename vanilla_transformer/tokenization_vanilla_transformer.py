@@ -92,12 +92,13 @@ def train_tokenizer(
 
 
 def load_tokenizers(
-    name_or_path: str | Path, **options: Any
+    name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
     """Loads the joint or source tokenizer of a folder or a Hub repository, and the target's if there is one.
 
     Args:
         name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder.
         options: Those of `from_pretrained`, such as `revision`.
     """
     name_or_path = find_model(name_or_path)
@@ -105,6 +106,7 @@ def load_tokenizers(
         target_file = cached_file(
             name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
         )
+        options["trust_remote_code"] = trust_remote_code
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
         if not target_file:
             return tokenizer, None

@@ -15,9 +15,10 @@ import inspect
 import math
 import re
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from .backends import Backend, backend_named
 from .backends.ensemble import EnsembleBackend
 from .backends.torch import TorchBackend, longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
+from .chunks import MAX_SOURCE_TOKENS, split_into_chunks
 from .decoding_options import (
     max_output_length,
     require_decoding,
@@ -48,6 +50,8 @@ from .tokenization_vanilla_transformer import load_tokenizers
 
 logger = logging.get_logger(__name__)
 
+LONG_TEXTS = ("cut", "chunk")
+LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
 # A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
 # belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
 _TOKENIZER_LOCK = threading.Lock()
@@ -123,14 +127,13 @@ class Translator:
         model: The model.
         tokenizer: Its tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
-        max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
-        window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
         backend: The engine that decodes: `"torch"`, or `"ctranslate2"`, which is faster and must be installed.
         quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
             are, `"int8"`, and more with CTranslate2.
         split_sentences: Whether a text is split into sentences, which are translated one by one and joined with the
             white space of the text. `True` splits by the source language of the model; or give a language, such as
             `"en"`. It needs sentencex.
+        limits: `max_tokens`, `window`, `max_source_tokens` and `long_texts`, see `set_limits`.
     """
 
     def __init__(
@@ -139,18 +142,17 @@ class Translator:
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
-        max_tokens: int = 2048,
-        window: int = 4096,
         backend: str = "torch",
         quantization: str = "float32",
         split_sentences: bool | str = False,
+        **limits: Any,
     ):
-        _require_positive(max_tokens=max_tokens, window=window)
+        self.set_limits(**limits)
         self.backend: Backend = backend_named(backend).from_model(
             model, tokenizer, target_tokenizer, quantization=quantization
         )
         self.tokenizer, self.target_tokenizer = tokenizer, target_tokenizer or tokenizer
-        self.max_tokens, self.window, self.split_sentences = max_tokens, window, split_sentences
+        self.split_sentences = split_sentences
 
     @classmethod
     def from_backend(
@@ -159,16 +161,15 @@ class Translator:
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
-        max_tokens: int = 2048,
-        window: int = 4096,
         split_sentences: bool | str = False,
+        **limits: Any,
     ) -> "Translator":
         """Makes a translator of a backend that is already loaded; the arguments are those of the class."""
-        _require_positive(max_tokens=max_tokens, window=window)
         translator = cls.__new__(cls)
+        translator.set_limits(**limits)
         translator.backend = backend
         translator.tokenizer, translator.target_tokenizer = tokenizer, target_tokenizer or tokenizer
-        translator.max_tokens, translator.window, translator.split_sentences = max_tokens, window, split_sentences
+        translator.split_sentences = split_sentences
         return translator
 
     @classmethod
@@ -190,11 +191,10 @@ class Translator:
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
             quantization: As above.
-            options: `max_tokens`, `window` and `split_sentences` as above, and options of `from_pretrained` such as
+            options: `split_sentences` as above, the limits of `set_limits`, and options of `from_pretrained` such as
                 `dtype` and `revision`.
         """
-        own = ("max_tokens", "window", "split_sentences")
-        own_options = {name: options.pop(name) for name in own if name in options}
+        own_options = {name: options.pop(name) for name in (*LIMITS, "split_sentences") if name in options}
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
@@ -210,6 +210,31 @@ class Translator:
         if len(names) > 1:
             return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
         return cls.from_backend(backend_class.from_pretrained(names[0], **where), *tokenizers, **own_options)
+
+    def set_limits(
+        self,
+        *,
+        max_tokens: int = 2048,
+        window: int = 4096,
+        max_source_tokens: int = MAX_SOURCE_TOKENS,
+        long_texts: str = "cut",
+    ) -> None:
+        """Sets how much is read at a time.
+
+        Args:
+            max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
+            window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
+            max_source_tokens: The longest text in tokens. A model with fewer positions reads only as many as it has.
+            long_texts: What is done with a longer text. `"cut"` translates its beginning, with a warning. `"chunk"`
+                translates it sentence by sentence and joins the translations; it needs sentencex.
+        """
+        for name, value in (("max_tokens", max_tokens), ("window", window), ("max_source_tokens", max_source_tokens)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(f"long_texts={long_texts!r} is unknown: choose one of {', '.join(LONG_TEXTS)}.")
+        self.max_tokens, self.window = max_tokens, window
+        self.max_source_tokens, self.long_texts = max_source_tokens, long_texts
 
     @property
     def model(self) -> Any:
@@ -242,8 +267,9 @@ class Translator:
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each text, best first, in the order of the texts.
 
-        An empty text has an empty translation, with or without a prefix. A text that is longer than the model can read
-        is truncated with a warning.
+        An empty text has an empty translation, with or without a prefix. A text that is longer than
+        `max_source_tokens`, or than the model can read, is cut with a warning or translated in chunks: see
+        `set_limits`. The score of a translation in chunks is the sum of their scores.
 
         Args:
             texts: A list, a `datasets` column, or any iterator. Only one window of it is kept in memory.
@@ -279,10 +305,16 @@ class Translator:
         if attention:
             self.backend.require_support("attention=True")
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
-        requests = _requests(texts, prefix, glossary)
+        numbered = enumerate(_requests(texts, prefix, glossary), start=1)
         bar = logging.tqdm(total=_length_of(texts), desc="translating", unit=" texts", disable=not progress)
         # A generator starts with the first `next`. All checks above run now.
-        return self._translate_windows(requests, options, empty, attention, bar)
+        if self.long_texts == "cut":
+            return self._translate_windows(numbered, options, empty, attention, bar)
+        if attention or n_best > 1:
+            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
+        return self._translate_chunks(
+            numbered, lambda chunks: self._translate_windows(chunks, options, empty, False, bar)
+        )
 
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
         """Yields the probability of the target of each (source, target), in the order given."""
@@ -347,14 +379,13 @@ class Translator:
 
     def _translate_windows(
         self,
-        requests: "Iterable[_Request]",
+        numbered: "Iterator[tuple[int, _Request]]",
         options: dict[str, Any],
         empty: Hypothesis,
         attention: bool,
         bar: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts with their prefixes and terms, a window at a time."""
-        numbered = enumerate(requests, start=1)
         with bar:
             while window := list(islice(numbered, self.window)):
                 sources = [self._encode_source(number, request) for number, request in window]
@@ -372,6 +403,30 @@ class Translator:
                     bar.update(len(batch))
                 bar.update(len(sources) - len(sizes))
                 yield from results
+
+    def _translate_chunks(
+        self,
+        numbered: "Iterator[tuple[int, _Request]]",
+        translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts with their prefixes and terms, those that are too long in chunks."""
+        texts: deque[list[str]] = deque()  # the chunks of each text whose translation is not complete yet
+
+        def chunks() -> "Iterator[tuple[int, _Request]]":
+            for number, request in numbered:
+                parts = self._chunks(number, request.text)
+                texts.append(parts)
+                if len(parts) == 1:
+                    yield number, request
+                    continue
+                for part, prefix in zip(parts, chain([request.prefix], repeat(None)), strict=False):
+                    yield number, replace(request, text=part.strip(), prefix=prefix)
+
+        translations = translate(chunks())
+        for (first,) in translations:
+            parts = texts.popleft()
+            rest = [hypothesis for (hypothesis,) in islice(translations, len(parts) - 1)]
+            yield [_joined(parts, [first, *rest], self.languages.target) if rest else first]
 
     def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[Score]:
         """Scores pairs, a window at a time."""
@@ -435,23 +490,47 @@ class Translator:
             _require_text(number, text)
         with _TOKENIZER_LOCK:
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
-        limit = self.backend.longest_input
-        if limit is not None and len(target_ids) > limit:
+        if len(target_ids) > (limit := self._longest_text()):
             raise ValueError(
-                f"Translation {number} has {len(target_ids)} tokens; the model writes {limit}: shorten or drop it."
+                f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
+                "drop it."
             )
         return self._encode(number, source), target_ids
 
     def _encode(self, number: int, text: str) -> list[int]:
         with _TOKENIZER_LOCK:
             ids = self.tokenizer(text)["input_ids"]
-        limit = self.backend.longest_input
-        if limit is not None and len(ids) > limit:
+        if len(ids) > (limit := self._longest_text()):
             logger.warning(
-                f"Text {number} has {len(ids)} tokens; {self.backend.title} reads {limit}: the rest is cut off."
+                f"Text {number} has {len(ids)} tokens; {self._limited_by('reads')} {limit}: the rest is cut off. "
+                "long_texts='chunk' translates all of it."
             )
             ids = [*ids[: limit - 1], ids[-1]]  # keep the end of sentence
         return ids
+
+    def _chunks(self, number: int, text: str) -> list[str]:
+        """Splits a text if it is too long."""
+        _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            special = len(self.tokenizer("")["input_ids"])  # the end of sentence
+        limit = max(self._longest_text() - special, 1)
+
+        def length(text: str) -> int:
+            with _TOKENIZER_LOCK:
+                return len(self.tokenizer(text)["input_ids"]) - special
+
+        if length(text) <= limit:
+            return [text]
+        return split_into_chunks(text, self.languages.source or "en", length, limit)
+
+    def _longest_text(self) -> int:
+        longest_input = self.backend.longest_input
+        return self.max_source_tokens if longest_input is None else min(self.max_source_tokens, longest_input)
+
+    def _limited_by(self, verb: str) -> str:
+        """Returns the beginning of a sentence about `_longest_text`."""
+        is_given = self._longest_text() == self.max_source_tokens
+        return "max_source_tokens is" if is_given else f"{self.backend.title} {verb}"
 
     def _start_token(self) -> int:
         for config in (self.backend.generation_config, self.backend.config):
@@ -625,12 +704,6 @@ def _joined(pieces: Sequence[str], translations: Sequence[Hypothesis], language:
 def _length_of(items: Iterable[Any]) -> int | None:
     """Returns the number of items; `None` for an iterator."""
     return len(items) if isinstance(items, Sized) else None
-
-
-def _require_positive(**sizes: int) -> None:
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1.")
 
 
 def _require_text(number: int, text: str) -> None:

@@ -334,6 +334,10 @@ def test_code_that_does_not_run_is_found_out(copy, run):
         (["--exported", "a", "--push_to", "b", "--license", "mit"], "--license does nothing without --run"),
         (["--run", "a", "--output_dir", "b", "--dry_run"], "--dry_run does nothing without --push_to"),
         (["--run", "a", "--output_dir", "b", "--license_name", "x"], "set --license other"),
+        (
+            ["--run", "a", "--output_dir", "b", "--license", "nolicense"],
+            r"no identifier that the Hub knows \(did you mean .unlicense.\?\): give one",
+        ),
         (["--exported", "nowhere", "--push_to", "user/x"], "There is no folder nowhere"),
         (["--run", "a", "--output_dir", "b", "--space", "--push_to", "user/x"], "--repo-type space"),
     ],

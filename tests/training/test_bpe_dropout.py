@@ -39,14 +39,14 @@ def test_nothing_is_lost_and_everything_repeats(tokenizer, monkeypatch):
     assert BpeDropout(tokenizer, 0.3, seed=2)(texts, Random(5)) != split
 
 
-def test_texts_become_as_long_as_with_the_librarys_dropout(tokenizer):
-    """Nearly: `tokenizers` gives some skipped merges a second chance, so that its texts are a little shorter."""
+def test_texts_become_a_little_longer_than_with_the_librarys_dropout(tokenizer):
+    """`tokenizers` gives skipped merges further chances. Its draws have no seed, so the bounds are wide."""
     theirs = copy.deepcopy(tokenizer)
     theirs.backend_tokenizer.model.dropout = 0.1
     lengths = sum(len(ids) for _ in range(10) for ids in theirs(TEXTS)["input_ids"])
     dropouts = [BpeDropout(tokenizer, 0.1, seed=seed) for seed in range(10)]
     ours = sum(len(ids) for dropout in dropouts for ids in dropout(TEXTS, Random(dropout.seed)))
-    assert ours == pytest.approx(lengths, rel=0.02)
+    assert lengths < ours < 1.1 * lengths
     assert ours > 1.1 * 10 * sum(map(len, tokenizer(TEXTS)["input_ids"]))
 
 

@@ -153,6 +153,26 @@ def test_ctrl_c_saves_and_says_how_to_resume(recipe, tmp_path):
     assert list((tmp_path / "stopped").glob("checkpoint-*/complete"))
 
 
+@pytest.mark.slow
+def test_sigterm_saves_and_stops_every_process_of_torchrun(recipe, tmp_path):
+    path = recipe("stopped", max_steps=100_000)
+    process = subprocess.Popen(
+        command(TRAIN, path, processes=2),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    )
+    wait_for(tmp_path / "stopped" / "metrics.jsonl", process)
+    process.send_signal(signal.SIGTERM)  # torchrun passes it on
+    output, _ = process.communicate(timeout=120)
+    assert "To resume: add --resume_from_checkpoint last" in output
+    (complete,) = (tmp_path / "stopped").glob("checkpoint-*/complete")
+    step = int(complete.parent.name.removeprefix("checkpoint-"))
+    run(TRAIN, path, "--resume_from_checkpoint", "last", "--max_steps", str(step + 2), processes=2)
+    assert len(losses(tmp_path / "stopped")) == step + 2
+
+
 def test_a_full_disk_ends_in_a_sentence_and_spares_the_last_good_checkpoint(recipe, tmp_path):
     """No file may grow beyond a limit that the second checkpoint, whose optimizer has state, is over."""
     path = recipe("full", max_steps=30, save_strategy="steps", save_steps=10, save_total_limit=1)

@@ -97,6 +97,26 @@ def test_no_token_depends_on_its_neighbours():
     assert_close(layer(states), alone, rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("make", [vanilla, marian])
+@torch.no_grad()
+def test_no_sentence_depends_on_its_batch(make):
+    """Bit for bit: rounding would turn the last bit of a sum into a step of 1/127."""
+    encoder = quantized(make(), "int8").get_encoder()
+    rows = [torch.randint(4, 300, (length,)) for length in range(2, 34)]
+    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    batch = encoder(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
+    for row, states in zip(rows, batch, strict=True):
+        alone = encoder(input_ids=row[None], attention_mask=torch.ones(1, len(row), dtype=torch.long))
+        assert torch.equal(alone.last_hidden_state[0], states[: len(row)])
+
+
+def test_positions_that_need_another_attention_are_quantized_too():
+    config = VanillaTransformerConfig.from_preset("tiny", **SIZES, position_encoding="relative")
+    found = quantized(VanillaTransformerForConditionalGeneration(config), "int8")
+    ids = torch.randint(4, 300, (3, 7))
+    assert found(input_ids=ids, decoder_input_ids=ids).logits.isfinite().all()
+
+
 def test_a_translator_decodes_with_it():
     tokenizer = train_tokenizer(["a dog runs", "two cats sleep"], vocab_size=300, min_frequency=1, show_progress=False)
     model = vanilla()

@@ -327,6 +327,42 @@ def test_sinusoids_read_texts_of_any_length(tokenizer, warnings):
     assert not warnings
 
 
+def test_one_limit_for_every_backend(tokenizer, warnings):
+    texts = ["A cat", "dog " * 2000]
+    for backend in ("torch", "ctranslate2"):
+        warnings.clear()
+        Translator(vanilla(max_position_embeddings=1024), tokenizer, backend=backend)(texts, max_new_tokens=2)
+        assert len(warnings) == 1
+        assert "Text 2 has" in warnings[0]
+        assert "max_source_tokens is 1024: the rest is cut off" in warnings[0]
+    translator = Translator(vanilla(), tokenizer, max_source_tokens=20)
+    with pytest.raises(ValueError, match=r"Translation 1 has \d+ tokens; max_source_tokens is 20: shorten or drop it"):
+        list(translator.score([("a", "dog " * 50)]))
+    with pytest.raises(ValueError, match="max_source_tokens=0 must be at least 1"):
+        Translator(vanilla(), tokenizer, max_source_tokens=0)
+
+
+def test_long_texts_in_chunks(tokenizer, warnings):
+    options = {"max_new_tokens": 3}
+    plain = Translator(vanilla(), tokenizer)
+    chunked = Translator(vanilla(), tokenizer, max_source_tokens=12, long_texts="chunk", window=3)
+    texts = ["A dog.", "A dog runs. The cat sleeps.\nA dog.", "", "A dog runs and runs and runs and runs"]
+    found = [best for (best,) in chunked.translate(texts, prefix=["A", None, None, "A"], **options)]
+    assert not warnings
+    assert found[0] == next(plain.translate(["A dog."], prefix="A", **options))[0]
+    parts = [best for (best,) in plain.translate(["A dog runs.", "The cat sleeps.", "A dog."], **options)]
+    assert found[1].text == f"{parts[0].text} {parts[1].text}\n{parts[2].text}"
+    assert found[1].score == pytest.approx(sum(part.score for part in parts), abs=1e-3)
+    assert found[2].text == ""
+    assert found[3].text.startswith("A")
+    with pytest.raises(ValueError, match=r"long_texts='chunk' joins the best translations: leave out attention"):
+        chunked.translate(texts, n_best=2)
+    with pytest.raises(ValueError, match="Text 2 is 3, a int"):
+        chunked(["A", 3])
+    with pytest.raises(ValueError, match="long_texts='drop' is unknown: choose one of cut, chunk"):
+        Translator(vanilla(), tokenizer, long_texts="drop")
+
+
 # --- loading ---
 
 

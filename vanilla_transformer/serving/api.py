@@ -82,18 +82,15 @@ class Service:
         texts = [query.q] if isinstance(query.q, str) else query.q
         self.limits.require_texts(texts)
         model = self.catalogue.find(query.source, query.target, query.model)
-        given = {"num_beams": query.num_beams, "length_penalty": query.length_penalty}
-        decoding = {name: value for name, value in given.items() if value is not None}
-        for name in decoding:
-            if name not in model.defaults:
-                raise RequestError(400, f"{name}: {model.name} has no beam search, leave it out.")
-        most = model.most_translations(query.num_beams)
-        if query.alternatives >= most:
+        beams = query.num_beams or model.num_beams
+        if query.alternatives >= beams:
             raise RequestError(
-                400, f"alternatives={query.alternatives} is too many: the search finds {most - 1} at most."
+                400, f"alternatives={query.alternatives} is too many: a beam of {beams} finds {beams - 1}."
             )
         self.metrics.accepted.inc()
         self.metrics.characters.inc(sum(map(len, texts)))
+        given = {"num_beams": query.num_beams, "length_penalty": query.length_penalty}
+        decoding = {name: value for name, value in given.items() if value is not None}
         return texts, ModelTranslator(model, query.alternatives + 1, decoding)
 
     async def translate(self, query: TranslationRequest) -> dict[str, Any]:

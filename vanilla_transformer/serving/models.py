@@ -10,7 +10,6 @@ from typing import Any
 
 from ..decoding_options import with_defaults
 from ..languages import Languages, agreed_languages
-from ..searches import breadth_of, search_of
 from ..translation import Hypothesis, Translator
 from .batching import Batching, BatchingTranslator
 from .errors import RequestError, shown
@@ -48,15 +47,21 @@ class ServedModel:
             raise ValueError(
                 f"{self.name} does not record its languages: give them with --languages, for example en-de."
             )
+        model = self.translator.model
+        if not getattr(model, "is_autoregressive", True):
+            raise ValueError(
+                f"{self.name} writes all tokens at once, and the server offers beams and prefixes: serve an "
+                "autoregressive model."
+            )
         # What requests get that set nothing, for clients to see.
-        self.defaults = with_defaults(self.translator.model, **self.decoding)
+        self.defaults = with_defaults(model, **self.decoding)
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
 
-    def most_translations(self, num_beams: int | None = None) -> int:
-        """Returns how many translations of a sentence the search finds, with the given beam or its own."""
-        breadth = breadth_of(search_of(self.translator.model))
-        return num_beams if breadth == "num_beams" and num_beams else self.defaults[breadth]
+    @property
+    def num_beams(self) -> int:
+        """The beam of requests that set none, and so the number of translations that they can get."""
+        return self.defaults["num_beams"]
 
     @classmethod
     def from_pretrained(

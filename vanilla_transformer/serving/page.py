@@ -15,7 +15,6 @@ import gradio
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from ..decoding_options import PAPER_DECODING
 from .api import Service, within
 from .documents import translate_text
 from .errors import RequestError
@@ -80,7 +79,7 @@ def make_page(service: Service) -> gradio.Blocks:
                 interactive=True,
                 min_width=MIN_WIDTH,
             )
-            beam, alpha = (first.defaults.get(name, value) for name, value in PAPER_DECODING.items())
+            beam, alpha = first.num_beams, first.defaults["length_penalty"]
             beams = gradio.Slider(1, max(10, beam), beam, step=1, label="Beam size", min_width=MIN_WIDTH)
             penalty = gradio.Slider(
                 min(-1, alpha), max(2, alpha), alpha, step=0.1, label="Length penalty", min_width=MIN_WIDTH
@@ -183,12 +182,10 @@ class Page:
     def _query(self, text: str, model: str, num_beams: float, length_penalty: float) -> TranslationRequest:
         served = self._service.catalogue.named(model)
         chosen = {"num_beams": int(num_beams), "length_penalty": length_penalty}
-        # A model without beam search has neither, and its search finds as many translations as it does.
-        changed = {name: value for name, value in chosen.items() if value != served.defaults.get(name, value)}
+        changed = {name: value for name, value in chosen.items() if value != served.defaults[name]}
         source, target = map(str, served.languages)
         parameters = {"q": text, "source": source, "target": target, "model": model, **changed}
-        alternatives = served.most_translations(chosen["num_beams"]) - 1
-        return checked(TranslationRequest, {**parameters, "alternatives": alternatives})
+        return checked(TranslationRequest, {**parameters, "alternatives": int(num_beams) - 1})
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def test_lists_alternatives_and_formats(client):
         ({"model": "/etc"}, 400, "There is no model '/etc': choose one of upper."),
         ({"format": "pdf"}, 400, "format: "),
         ({"alternatives": -1}, 400, "alternatives: "),
-        ({"alternatives": 4}, 400, "alternatives=4 is too many: the search finds 3 at most."),
+        ({"alternatives": 4}, 400, "alternatives=4 is too many: a beam of 4 finds 3."),
         ({"num_beams": 1000}, 400, "num_beams: "),
         ({"q": "a" * 101}, 413, "q has 101 characters: send at most 100 at once."),
         ({"q": ["a"] * 4}, 413, "q has 4 texts: send at most 3 at once."),
@@ -173,6 +173,10 @@ def test_several_models_are_chosen_by_language_and_name():
         Catalogue([models[0], models[0]])
     with pytest.raises(ValueError, match="does not record its languages"):
         ServedModel("m", UpperCaseTranslator(), Languages())
+    all_at_once = UpperCaseTranslator()
+    all_at_once.model.is_autoregressive = False
+    with pytest.raises(ValueError, match="m writes all tokens at once, and the server offers beams and prefixes"):
+        ServedModel("m", all_at_once, Languages("en", "de"))
 
 
 def test_names_hold_no_folders(tmp_path):

@@ -37,8 +37,9 @@ from .translation import Translator
 
 # The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
 EXPORTED_MODULES = (
-    *("presets", "spelling", "positions", "scores", "patterns", "configuration_vanilla_transformer"),
-    *("dropout", "loss", "beam_search", "translation_head", "modeling_vanilla_transformer"),
+    *("presets", "spelling", "positions", "scores", "full_attention", "window_attention", "longformer_attention"),
+    *("lsh_attention", "patterns", "configuration_vanilla_transformer", "reversible", "dropout", "loss"),
+    *("beam_search", "translation_head", "modeling_vanilla_transformer"),
 )
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")

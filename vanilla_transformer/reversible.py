@@ -139,7 +139,7 @@ def _random_state(streams: torch.Tensor) -> RandomState:
 
 @contextmanager
 def _as_in_forward(state: RandomState, autocast: dict[str, Any]) -> Iterator[None]:
-    """Inside, dropout and autocast are as they were when a unit ran forward. Random numbers then continue as before."""
+    """Inside, dropout and autocast are as they were in the forward pass. Later random numbers do not change."""
     on_cpu, devices, on_devices = state
     device_type = autocast["device_type"]
     # Without devices that have states of their own, the device type does not matter, but it can't be "cpu".

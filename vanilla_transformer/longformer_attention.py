@@ -136,6 +136,11 @@ def global_tokens(
 ) -> torch.Tensor:
     """Which tokens are global [B, T]: those of `global_attention_mask`, or the first token of each row."""
     shape = embeddings.shape[:2]
+    if padding_mask is not None and padding_mask.shape != shape:
+        raise ValueError(
+            f"An attention mask of the shape {list(padding_mask.shape)} does not fit attention_pattern='longformer': "
+            "give a padding mask [batch, tokens]."
+        )
     if global_attention_mask is None:
         tokens = torch.ones(shape, device=embeddings.device) if padding_mask is None else padding_mask
         return tokens.ne(0) & (tokens.ne(0).cumsum(1) == 1)

@@ -68,14 +68,14 @@ class Blocks(NamedTuple):
         return starts[:, None] + torch.arange(self.keys_per_block, device=device)
 
     def visible(self, is_key: torch.Tensor) -> torch.Tensor:
-        """Which keys each query may see [.., N, Q, K], given which keys exist [.., N, K].
+        """Which keys each query may see [B, N, Q, K], given which keys exist [B, N, 1 or Q, K].
 
         Every query sees at least itself: a row that hides all keys has no softmax.
         """
         keys = torch.arange(self.keys_per_block, device=is_key.device) - self.before
         distances = keys - torch.arange(self.size, device=is_key.device)[:, None]  # [Q, K]
         is_near = (distances >= -self.before) & (distances <= self.after)
-        return (is_near & is_key[..., None, :]) | (distances == 0)
+        return (is_near & is_key) | (distances == 0)
 
     def band(self, weights: torch.Tensor, past: int = 0) -> torch.Tensor:
         """Attention weights of blocks [B * N, H, Q, K] as one map [B, H, T, past + T]."""
@@ -185,18 +185,28 @@ def existing_keys(
     past: int | torch.Tensor,
     device: torch.device,
 ) -> torch.Tensor:
-    """Whether there is a token at each key of each block [B, N, K]."""
+    """Whether there is a token at each key of each block [B, N, 1, K].
+
+    A mask of pairs [B, 1, T, S], such as the library makes for a static cache, gives [B, N, Q, K].
+    """
     offsets = blocks.key_offsets(device)
     places = offsets + past
-    is_key = (places >= 0) & (offsets < blocks.length)
+    is_key = ((places >= 0) & (offsets < blocks.length))[:, None]  # [N, 1, K]
     if padding_mask is None:
-        return is_key.expand(batch, -1, -1)
-    if padding_mask.dim() != 2:
+        return is_key.expand(batch, -1, -1, -1)
+    if padding_mask.dim() == 2:
+        padding_mask = padding_mask[:, None, None].bool()  # the same for all queries
+    elif padding_mask.dim() != 4 or padding_mask.shape[1] != 1:
         raise ValueError(
-            f"An attention mask with {padding_mask.dim()} dimensions does not fit attention in blocks: give a padding "
-            "mask [batch, tokens]."
+            f"An attention mask of the shape {list(padding_mask.shape)} does not fit attention in blocks: give a "
+            "padding mask [batch, tokens]."
         )
-    return is_key & padding_mask[:, places.clamp(0, padding_mask.shape[1] - 1)].bool()
+    elif padding_mask.is_floating_point():
+        padding_mask = padding_mask >= 0  # it was to be added to the scores
+    queries = torch.arange(blocks.number * blocks.size, device=device).view(blocks.number, blocks.size)
+    queries = queries[:1, :1] if padding_mask.shape[2] == 1 else queries.clamp(max=blocks.length - 1)
+    keys = places.clamp(0, padding_mask.shape[3] - 1)
+    return is_key & padding_mask[:, 0][:, queries[:, :, None], keys[:, None, :]]
 
 
 def as_mask(visible: torch.Tensor, config: "VanillaTransformerConfig", dtype: torch.dtype) -> torch.Tensor:

@@ -122,8 +122,19 @@ def test_blocks_cover_every_pair_of_the_window_once():
             blocks = Blocks.of(length, window, is_causal=False)
             offsets = blocks.key_offsets(torch.device("cpu"))
             is_key = (offsets >= 0) & (offsets < length)
-            pairs = blocks.band(blocks.visible(is_key[None]).flatten(0, 1)[:, None].float())
+            pairs = blocks.band(blocks.visible(is_key[None, :, None]).flatten(0, 1)[:, None].float())
             assert pairs[0, 0].bool().tolist() == band(length, window // 2, False).tolist()
+
+
+def test_a_mask_of_pairs_hides_pairs(make_model, batch):
+    """As generate makes it for a static cache."""
+    encoder = make_model(attention_pattern="window", attention_window=4).model.encoder
+    padding = batch["attention_mask"].bool()
+    expected = encoder(batch["input_ids"], padding.long()).last_hidden_state
+    pairs = padding[:, None, None, :].expand(-1, 1, 7, -1)
+    for mask in (pairs, torch.zeros(3, 1, 7, 7).masked_fill(~pairs, torch.finfo(torch.float32).min)):
+        found = encoder(batch["input_ids"], mask).last_hidden_state
+        assert_close(found[padding], expected[padding], rtol=0, atol=1e-6)
 
 
 def test_mistakes_get_a_sentence(make_config, make_model, batch):
@@ -133,7 +144,7 @@ def test_mistakes_get_a_sentence(make_config, make_model, batch):
         ):
             make_config(attention_pattern="window", attention_window=window)
     model = make_model(attention_pattern="window", attention_window=4)
-    with pytest.raises(ValueError, match="mask with 4 dimensions does not fit attention in blocks"):
-        model(batch["input_ids"], attention_mask=torch.ones(3, 1, 7, 7), labels=batch["labels"])
+    with pytest.raises(ValueError, match=r"mask of the shape \[3, 4, 7, 7\] does not fit attention in blocks"):
+        model(batch["input_ids"], attention_mask=torch.ones(3, 4, 7, 7), labels=batch["labels"])
     with pytest.raises(ValueError, match=r"'window' has no global tokens.*'longformer'"):
         model(**batch, global_attention_mask=torch.ones(3, 7))

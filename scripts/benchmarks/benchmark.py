@@ -11,6 +11,7 @@ with batch, length and layers; and memory:
 
     vanilla-benchmark train --train_files data/train --preset tiny
     vanilla-benchmark growth --preset tiny
+    vanilla-benchmark growth --attention_pattern window
     vanilla-benchmark memory --preset base --vocab_size 37000
 
 Training end to end, beside the library's Seq2SeqTrainer with MarianMT and batches of a fixed size:

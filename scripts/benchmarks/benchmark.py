@@ -14,6 +14,10 @@ with batch, length and layers; and memory:
     vanilla-benchmark growth --attention_pattern window
     vanilla-benchmark memory --preset base --vocab_size 37000
 
+Whether an encoder with windows finds a word in a text of up to 16,384 tokens, with and without global tokens:
+
+    vanilla-benchmark retrieval
+
 Training end to end, beside the library's Seq2SeqTrainer with MarianMT and batches of a fixed size:
 
     vanilla-benchmark end_to_end --train_files data/train --preset tiny
@@ -32,7 +36,7 @@ results.json and a picture.
 
 import sys
 
-from vanilla_transformer.scripts.benchmarks import data, decode, end_to_end, growth, memory, train
+from vanilla_transformer.scripts.benchmarks import data, decode, end_to_end, growth, memory, retrieval, train
 from vanilla_transformer.training.arguments import errors_as_sentences
 
 
@@ -42,6 +46,7 @@ BENCHMARKS = {
     "end_to_end": end_to_end.main,
     "growth": growth.main,
     "memory": memory.main,
+    "retrieval": retrieval.main,
     "decode": decode.main,
 }
 

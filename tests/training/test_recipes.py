@@ -7,7 +7,9 @@ import yaml
 from accelerate.commands.config.config_args import load_config_from_file
 
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.scripts import compare_variants
 from vanilla_transformer.training import train
+from vanilla_transformer.training.arguments import parse_arguments
 
 
 FOLDER = Path(train.__file__).parent
@@ -16,21 +18,24 @@ RECIPES = sorted((FOLDER / "recipes").glob("*.yaml"))
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_understood_to_the_last_key(path):
-    model, corpus, vocabulary, training = train.parse_recipe("", [str(path), "--use_cpu", "--bf16", "false"])
     recipe = yaml.safe_load(path.read_text())
+    argv = [str(path), "--use_cpu", "--bf16", "false"]
+    parts = parse_arguments(compare_variants.TYPES, "", argv) if "variants" in recipe else train.parse_recipe("", argv)
+    model, _, vocabulary, _ = parts[-4:]
     for name, value in recipe.items():
         if name != "bf16":
-            holder = next(each for each in (model, corpus, vocabulary, training) if hasattr(each, name))
+            holder = next(each for each in parts if hasattr(each, name))
             found = getattr(holder, name)
             assert getattr(found, "value", found) == value, name
     fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}
-    VanillaTransformerConfig.from_preset(model.preset, **fields)
+    for variant in recipe.get("variants", {"": {}}).values():
+        VanillaTransformerConfig.from_preset(model.preset, **fields, **variant)
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_tells_how_to_run_it_and_what_each_key_is_for(path):
     text = path.read_text()
-    assert any(command in text for command in ("vanilla-train", "train.py", "make demo"))
+    assert any(command in text for command in ("vanilla-train", "train.py", "make demo", "vanilla-compare-variants"))
     keys = [
         line for line in text.splitlines() if line and not line.lstrip().startswith("#") and not line.endswith(":")
     ]

@@ -1,5 +1,8 @@
 """Reversible layers against the same layers without recomputation, and what they keep for the backward pass."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
@@ -87,6 +90,33 @@ def test_what_is_kept_does_not_grow_with_the_layers(make_model, batch):
     assert kept[1] == kept[6]
     plain = {layers: saved_numbers(make_model(encoder_layers=layers), batch) for layers in (1, 6)}
     assert plain[6] > 4 * plain[1]
+
+
+PEAK_OF_TRAINING = """
+import sys, torch
+from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
+from vanilla_transformer.scripts.benchmarks.measuring import peak_memory
+sizes = {"vocab_size": 100, "d_model": 64, "encoder_ffn_dim": 256, "encoder_attention_heads": 4}
+fields = {"norm_placement": "pre", "reversible": sys.argv[2] == "reversible"}
+encoder = VanillaTransformerEncoder(VanillaTransformerConfig(**sizes, **fields, encoder_layers=int(sys.argv[1])))
+ids = torch.randint(3, 100, (64, 256))
+before = peak_memory()
+encoder.train()(ids).last_hidden_state.sum().backward()
+print(peak_memory() - before)
+"""
+
+
+@pytest.mark.slow
+def test_twelve_layers_need_hardly_more_memory_than_two():
+    def peak(layers: int, kind: str) -> int:
+        program = [sys.executable, "-c", PEAK_OF_TRAINING, str(layers), kind]
+        return int(subprocess.run(program, capture_output=True, text=True, check=True).stdout)
+
+    peaks = {(kind, layers): peak(layers, kind) for kind in ("reversible", "plain") for layers in (2, 12)}
+    print(peaks)
+    assert peaks["reversible", 12] <= 1.3 * peaks["reversible", 2]
+    assert peaks["plain", 12] > 3 * peaks["plain", 2]
 
 
 def test_hidden_states_of_all_layers_can_be_had(make_model, batch):

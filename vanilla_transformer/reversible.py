@@ -15,12 +15,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
-from torch.utils.checkpoint import get_device_states, set_device_states
 
 
 Streams = tuple[torch.Tensor, ...]
-# Of the CPU, and of the devices with their numbers.
-RandomState = tuple[torch.Tensor, list[int], list[torch.Tensor]]
 
 
 class Unit(NamedTuple):
@@ -86,11 +83,11 @@ class _Reversible(torch.autograd.Function):
         ctx: Any, streams: torch.Tensor, units: Sequence[Unit], shared: Sequence[torch.Tensor], *inputs: torch.Tensor
     ) -> torch.Tensor:
         ctx.units, ctx.shared, ctx.inputs = units, shared, inputs
+        ctx.seeds = draw_seeds(units)
         ctx.autocast = _autocast(streams.device.type)
-        ctx.random_states = []
-        for residual, sublayer, _ in units:
-            ctx.random_states.append(_random_state(streams))
-            streams = residual(streams, sublayer)
+        for (residual, sublayer, _), seed in zip(units, ctx.seeds, strict=True):
+            with seeded(seed, streams.device):
+                streams = residual(streams, sublayer)
         ctx.save_for_backward(streams)
         return streams
 
@@ -99,14 +96,14 @@ class _Reversible(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (streams,) = ctx.saved_tensors
         states, gradients = streams.chunk(2, dim=-1), gradient.chunk(2, dim=-1)
-        sums: dict[int, torch.Tensor] = {}
-        for unit, random_state in zip(reversed(ctx.units), reversed(ctx.random_states), strict=True):
-            with _as_in_forward(random_state, ctx.autocast):
+        # Made before anything else: small tensors that stay, made among large ones that go, would break up the memory.
+        sums = {id(tensor): torch.zeros_like(tensor) for tensor in ctx.inputs}
+        for unit, seed in zip(reversed(ctx.units), reversed(ctx.seeds), strict=True):
+            with seeded(seed, streams.device), torch.enable_grad(), torch.autocast(**ctx.autocast):
                 states, gradients, of_inputs = _undo(unit, states, gradients, ctx.shared)
             for tensor, of_tensor in of_inputs:
-                sums[id(tensor)] = sums[id(tensor)] + of_tensor if id(tensor) in sums else of_tensor
-        of_inputs = (sums.get(id(tensor)) for tensor in ctx.inputs)
-        return torch.cat(gradients, dim=-1), None, None, *of_inputs
+                sums[id(tensor)].add_(of_tensor)
+        return torch.cat(gradients, dim=-1), None, None, *(sums[id(tensor)] for tensor in ctx.inputs)
 
 
 def _undo(
@@ -133,19 +130,15 @@ def _autocast(device_type: str) -> dict[str, Any]:
     }
 
 
-def _random_state(streams: torch.Tensor) -> RandomState:
-    return torch.get_rng_state(), *get_device_states(streams)
+def draw_seeds(units: Sequence[Unit]) -> list[int]:
+    """A seed for the dropout of each unit."""
+    return torch.randint(2**63 - 1, (len(units),)).tolist()
 
 
 @contextmanager
-def _as_in_forward(state: RandomState, autocast: dict[str, Any]) -> Iterator[None]:
-    """Inside, dropout and autocast are as they were in the forward pass. Later random numbers do not change."""
-    on_cpu, devices, on_devices = state
-    device_type = autocast["device_type"]
-    # Without devices that have states of their own, the device type does not matter, but it can't be "cpu".
-    with torch.random.fork_rng(devices, device_type=device_type if devices else "cuda"):
-        torch.set_rng_state(on_cpu)
-        if devices:
-            set_device_states(devices, on_devices, device_type=device_type)
-        with torch.enable_grad(), torch.autocast(**autocast):
-            yield
+def seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Inside, random numbers follow from the seed: a unit that is run again drops what it dropped before."""
+    devices = [] if device.type == "cpu" else [device]
+    with torch.random.fork_rng(devices, device_type="cuda" if device.type == "cpu" else device.type):
+        torch.manual_seed(seed)
+        yield

@@ -82,9 +82,13 @@ def test_an_interrupted_run_ends_the_comparison_and_is_resumed(recipe, tmp_path,
         (["--only", "papr"], "--only papr: there is no such variant.*paper"),
         (["--variants", "{"], "variants='{' is not valid JSON"),
         (["--variants", '{"a": 1}'], "variants: a must map config fields to values, not 1"),
-        (["--variants", "{}"], "No variants are given"),
     ],
 )
-def test_mistakes_get_a_sentence(recipe, options, sentence):
+def test_mistakes_in_the_command_get_a_sentence(recipe, options, sentence):
     with pytest.raises(SystemExit, match=sentence):
         compare_variants.main([*recipe, *options])
+
+
+def test_a_recipe_without_variants_gets_a_sentence():
+    with pytest.raises(SystemExit, match="No variants are given: add the key `variants` to the recipe"):
+        compare_variants.main(["training/recipes/demo.yaml"])

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -99,7 +100,14 @@ def draw(output, *arguments: str):
 # --- attention ---
 
 
-@pytest.mark.parametrize("make", [vanilla, marian, t5])
+PATTERNS = [
+    partial(vanilla, attention_pattern="window", attention_window=4),
+    partial(vanilla, attention_pattern="longformer", attention_window=4),
+    partial(vanilla, attention_pattern="lsh", lsh_bucket_length=4),
+]
+
+
+@pytest.mark.parametrize("make", [vanilla, marian, t5, *PATTERNS])
 def test_the_page_holds_the_weights_and_tokens_of_the_model(save, tokenizer, tmp_path, make):
     folder = save(make())
     page = page_of(draw(tmp_path / "out", "--model", folder, "--text", SOURCE, "--translation", TARGET))

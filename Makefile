@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo translate test test-slow lint types format clean
+.PHONY: help install demo translate serve browser test test-slow lint types format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -27,7 +27,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (three to five minutes)
 	$(BIN)/vanilla-demo
 
-TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model model_cards/multi30k-en-de-tiny
+TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model multi30k-en-de-tiny
 
 translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
 	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \
@@ -35,10 +35,20 @@ translate: $(INSTALLED)  ## Translate English captions into German: standard inp
 		echo "$$line"; echo "$$line" | $(TRANSLATE); \
 	else { printf '%s\n' "$$line"; cat; } | $(TRANSLATE); fi
 
+serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (http://127.0.0.1:8000)
+	HF_HUB_OFFLINE=1 $(BIN)/vanilla-serve --model model_cards/multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
+
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto $(ARGS)
 
-test-slow: $(INSTALLED)  ## Run the tests that take more than a minute each
+# The page is tested in a real browser, which only these tests need.
+browser: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	@command -v chromium chromedriver > /dev/null || { \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
+		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium chromium-driver; }
+
+test-slow: $(INSTALLED) browser  ## Run the tests that take more than a minute each
 	$(TEST_ENV) $(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(INSTALLED) types  ## Check the style and the types

@@ -17,11 +17,18 @@ from safetensors.torch import save_file
 
 from vanilla_transformer.atomic_writes import whole_folder
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.averaging import WEIGHTS, average, checkpoints, load_states
+from vanilla_transformer.training.averaging import (
+    COMPLETE,
+    UNSCHEDULED,
+    WEIGHTS,
+    average,
+    load_states,
+    scheduled_checkpoints,
+)
 
 
 # Weights, optimizer and random state. The other files of a checkpoint, configuration and tokenizers, are copied.
-ONLY_FOR_TRAINING = ("*.safetensors", "*.pt", "*.pth", "*.bin", "trainer_state.json", "complete")
+ONLY_FOR_TRAINING = ("*.safetensors", "*.pt", "*.pth", "*.bin", "trainer_state.json", COMPLETE, UNSCHEDULED)
 
 
 @dataclass
@@ -61,7 +68,7 @@ def write_mean(options: AverageArguments) -> list[Path]:
 def chosen_checkpoints(options: AverageArguments) -> list[Path]:
     if not options.run:
         return [Path(path) for path in options.checkpoints]
-    paths = checkpoints(options.run)[-options.last :]
+    paths = scheduled_checkpoints(options.run)[-options.last :]
     if not paths:
         raise ValueError(f"{options.run} has no complete checkpoint: give the folder of a training run.")
     return paths

@@ -1,7 +1,7 @@
 """Train several variants of one model with the same budget and compare them in one table and one picture.
 
-    vanilla-compare-variants training/recipes/variants.yaml
-    vanilla-compare-variants training/recipes/variants.yaml --only scaled_dot additive rotary --max_steps 500
+    vanilla-compare-variants variants
+    vanilla-compare-variants variants --only scaled_dot additive rotary --max_steps 500
 
 The recipe is an ordinary one with one more key, `variants`: a name and the config fields for each. Every other option
 of vanilla-train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Finished variants are not trained
@@ -53,7 +53,7 @@ class VariantArguments:
     )
     only: list[str] = key([], "Names of the variants to train; by default all.")
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if isinstance(self.variants, str):
             try:
                 self.variants = json.loads(self.variants)

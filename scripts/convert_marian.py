@@ -23,6 +23,7 @@ from transformers.utils import cached_file
 
 from vanilla_transformer.atomic_writes import whole_folder
 from vanilla_transformer.converters.marian import from_marian, largest_difference, load, to_marian
+from vanilla_transformer.languages import load_languages, record_languages
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
@@ -58,6 +59,7 @@ def convert(options: ConvertArguments) -> float:
     with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
         model = load(options.model, "marian" if to_vanilla else "vanilla_transformer", revision=options.revision)
         converted = from_marian(model) if to_vanilla else to_marian(model)
+        record_languages(converted.config, load_languages(options.model, revision=options.revision))
         difference = largest_difference(model, converted)
         if options.dtype != "same":
             converted.to(getattr(torch, options.dtype))

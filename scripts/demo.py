@@ -2,7 +2,7 @@
 
     vanilla-demo
 
-The demo trains with training/recipes/demo.yaml, like any other recipe. Then it translates sentences that are not in
+The demo trains with the recipe `demo`, as `vanilla-train demo` does. Then it translates sentences that are not in
 the training text and draws an attention map. All files are in runs/demo. If the demo is interrupted, run it again: it
 resumes from the last checkpoint.
 """
@@ -27,11 +27,14 @@ SENTENCES = [
 ]
 
 
+DEFAULT_FOLDER = Path("runs/demo")
+
+
 @dataclass
 class DemoArguments:
     """Where to write the demo."""
 
-    output_dir: str = key("runs/demo", "Folder of the run.")
+    output_dir: str = key(str(DEFAULT_FOLDER), "Folder of the run.")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -46,9 +49,10 @@ def main(argv: list[str] | None = None) -> None:
 def train_or_resume(folder: Path) -> bool:
     """Trains unless the run is finished. Returns whether there is a finished model."""
     if not (folder / "results.json").is_file():
-        recipe = Path(train.__file__).parent / "recipes" / "demo.yaml"
         resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
-        train.main([str(recipe), "--output_dir", str(folder), *resume])
+        recipe = train.parse_recipe(train.__doc__, ["demo", "--output_dir", str(folder), *resume])
+        if train.train(*recipe) is None:
+            print(f"To resume: run vanilla-demo again{'' if folder == DEFAULT_FOLDER else f' --output_dir {folder}'}")
     return (folder / "results.json").is_file()
 
 
@@ -69,7 +73,7 @@ def show_translations(folder: Path) -> None:
         first.source_tokens,
         first.tokens,
         folder / "attention.png",
-        "attention to the source (mean of heads)",
+        f"{sources[0]} → {first.text} (attention to the source in the last layer, mean of heads)",
     )
 
 

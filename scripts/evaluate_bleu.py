@@ -8,29 +8,42 @@ On a corpus of the Hub or the built-in one; any translation model of transformer
 
     vanilla-evaluate-bleu --model runs/demo/model --dataset demo --output_dir evaluation_demo
 
-Existing translations, one a line, without a model:
+The languages are those that the model records. Existing translations, one a line, have no model to tell them:
 
-    vanilla-evaluate-bleu --hypotheses out.de --test_files data/test --output_dir evaluation
+    vanilla-evaluate-bleu --hypotheses out.de --test_files data/test --source_lang en --target_lang de
+
+Several test sets, and a second reference for one of them; each set has a subfolder:
+
+    vanilla-evaluate-bleu --model runs/mine/model --test_sets news=data/news talks=data/talks \\
+        --references news=data/news.second.de
 
 Is one system better than another? By paired bootstrap:
 
-    vanilla-evaluate-bleu --hypotheses out.de --baseline_hypotheses older.de --test_files data/test --output_dir both
+    vanilla-evaluate-bleu --model runs/new/model --baseline_model runs/old/model --test_files data/test
 
 Tokenised, lower-cased text, as Multi30k results are published:
 
-    vanilla-evaluate-bleu --hypotheses out.tok.de --test_files data/test.tok --tokenized --lowercase --output_dir tok
+    vanilla-evaluate-bleu --model runs/mine/model --test_files data/test.tok --tokenized --lowercase
 
-The output folder holds results.json, hypotheses.txt and bleu_by_length.png.
+Several models are an ensemble, which decodes with the mean of their probabilities:
+
+    vanilla-evaluate-bleu --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
+
+The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla-compare-evaluations shows several
+such folders in one table and one picture.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from vanilla_transformer import Translator
 from vanilla_transformer.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.decoding_options import with_defaults
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     DecodingArguments,
@@ -39,12 +52,13 @@ from vanilla_transformer.training.arguments import (
     key,
     parse_arguments,
 )
-from vanilla_transformer.training.corpus import load_corpus
-from vanilla_transformer.training.corpus_files import lines_in_files
+from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus, references_of
+from vanilla_transformer.training.corpus_files import lines_in_files, require_language
 from vanilla_transformer.training.evaluation import score_texts, translate_texts
 from vanilla_transformer.training.metrics import (
     Bucket,
     Measure,
+    Reference,
     bleu_by_length,
     comet,
     measures,
@@ -54,6 +68,7 @@ from vanilla_transformer.training.metrics import (
 )
 from vanilla_transformer.training.plots import plot_bleu_by_length
 from vanilla_transformer.training.run_directory import versions
+from vanilla_transformer.training.standard_streams import on_terminal
 from vanilla_transformer.training.tables import aligned
 
 
@@ -65,10 +80,12 @@ PICTURE = "bleu_by_length.png"
 class EvaluationArguments:
     """What to score, and how."""
 
-    model: str | None = key(None, "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: list[str] = key(
+        [], "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ... Several are an ensemble."
+    )
     hypotheses: str | None = key(None, "File with translations to score, one a line, instead of --model.")
-    baseline_model: str | None = key(
-        None, "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
+    baseline_model: list[str] = key(
+        [], "A model to compare with. Decoding options apply to both models; defaults are the settings of each."
     )
     baseline_hypotheses: str | None = key(None, "File with translations to compare with, instead of --baseline_model.")
     bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")
@@ -99,33 +116,63 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         types = [EvaluationArguments, DecodingArguments, LoadingArguments, CorpusArguments]
         options, decoding, loading, corpus = parse_arguments(types, __doc__, argv)
-        print(readable(evaluate(options, decoding, loading, corpus)))
+        results = evaluate(options, decoding, loading, corpus)
+        for name, result in results.items():
+            print(*([f"\n=== {name} ==="] if len(results) > 1 else []), readable(result), sep="\n")
         print(f"\nall files are in {options.output_dir}")
 
 
 def evaluate(
     options: EvaluationArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
-) -> dict[str, Any]:
-    """Translates if a model is given, scores, and writes the output folder; returns the content of results.json."""
+) -> dict[str, dict[str, Any]]:
+    """Translates if a model is given, scores, and writes the output folder; returns the results of each test set.
+
+    One test set is written into the folder itself, several into a subfolder each.
+    """
     if options.comet:
         require_comet()  # before hours of translation
     _require_options_with_effect(options, decoding, loading)
-    made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE)
+    corpus = corpus.with_languages(languages(options, loading, corpus))
+    made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE, "test", *corpus.further_test_sets)
     with whole_folder(options.output_dir, made_of=made_of, overwrite=options.overwrite) as folder:
-        pairs = list(load_corpus(corpus, splits=("test",))["test"])
-        sources, references = ([pair[side] for pair in pairs] for side in ("source", "target"))
-        system = translations(options.model, options.hypotheses, sources, decoding, loading)
-        baseline = None
-        if options.baseline_model or options.baseline_hypotheses:
-            baseline = translations(options.baseline_model, options.baseline_hypotheses, sources, decoding, loading)
-            write_lines(folder / BASELINE, baseline.texts)
-        write_lines(folder / HYPOTHESES, system.texts)
-        results = {
-            **scores(sources, system, references, baseline, options, corpus),
-            **description(options, loading, corpus, len(pairs)),
-        }
-        plot_bleu_by_length([Bucket(**bucket) for bucket in results["by_source_length"]], folder / PICTURE)
-        write_json(folder / RESULTS, results)
+        test_sets = load_corpus(corpus, splits=("test",)).splits
+        if len(test_sets) > 1 and (options.hypotheses or options.baseline_hypotheses):
+            raise ValueError("Translations in a file belong to one test set: give --test_files or one of --test_sets.")
+        models = (options.model, options.baseline_model)
+        systems = [Translator.from_pretrained(model, **vars(loading)) if model else None for model in models]
+        results = {}
+        for name, dataset in test_sets.items():
+            subfolder = folder / name if len(test_sets) > 1 else folder
+            results[name] = evaluate_set(name, list(dataset), subfolder, systems, options, decoding, loading, corpus)
+    return results
+
+
+def evaluate_set(
+    name: str,
+    pairs: list[dict[str, str]],
+    folder: Path,
+    systems: Sequence[Translator | None],
+    options: EvaluationArguments,
+    decoding: DecodingArguments,
+    loading: LoadingArguments,
+    corpus: CorpusArguments,
+) -> dict[str, Any]:
+    """Scores one test set and writes its files; returns the content of results.json."""
+    sources, targets = ([pair[side] for pair in pairs] for side in ("source", "target"))
+    references = references_of(corpus, name, targets)
+    system = translations(systems[0], options.hypotheses, sources, decoding)
+    baseline = None
+    if options.baseline_model or options.baseline_hypotheses:
+        baseline = translations(systems[1], options.baseline_hypotheses, sources, decoding)
+        write_lines(folder / BASELINE, baseline.texts)
+    write_lines(folder / HYPOTHESES, system.texts)
+    results = {
+        **scores(sources, system, references, baseline, options, corpus),
+        **description(name, options, loading, corpus, len(pairs)),
+    }
+    buckets = [Bucket(**bucket) for bucket in results["by_source_length"]]
+    plot_bleu_by_length({"system": buckets}, folder / PICTURE)
+    write_json(folder / RESULTS, results)
     return results
 
 
@@ -137,6 +184,18 @@ def _require_options_with_effect(
         raise ValueError("Options of decoding and loading have no effect on translations from files: leave them out.")
 
 
+def languages(options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
+    """The languages of the text: those given, or those of the models. They must not contradict each other."""
+    agreed = corpus.languages
+    for model in (*options.model, *options.baseline_model):
+        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
+    agreed = Languages(*languages_of_corpus(corpus.with_languages(agreed)))
+    for file in filter(None, (options.hypotheses, options.baseline_hypotheses)):
+        require_language(file, agreed.target)
+    return agreed
+
+
 class Translations(NamedTuple):
     """Translations of all sources, one line each, and the settings they were decoded with (`None` for a file)."""
 
@@ -145,21 +204,18 @@ class Translations(NamedTuple):
 
 
 def translations(
-    model: str | None,
-    file: str | None,
-    sources: list[str],
-    decoding: DecodingArguments,
-    loading: LoadingArguments,
+    translator: Translator | None, file: str | None, sources: list[str], decoding: DecodingArguments
 ) -> Translations:
     """Reads the translations from a file, or makes them with a model."""
     if file:
         texts = list(lines_in_files([file]))
         require_same_number(texts, sources, f"lines in {file}")
         return Translations(texts, None)
-    assert model is not None  # the options give one of the two
-    translator = Translator.from_pretrained(model, **vars(loading))
-    settings = with_defaults(translator.model.generation_config, **vars(decoding))
-    return Translations(translate_texts(translator, sources, progress=sys.stderr.isatty(), **settings), settings)
+    assert translator is not None  # the options give one of the two
+    settings = with_defaults(translator.model, **vars(decoding))
+    if "num_beams" in settings:
+        settings.setdefault("penalty", "gnmt")  # the default of beam search, for the record
+    return Translations(translate_texts(translator, sources, progress=on_terminal(sys.stderr), **settings), settings)
 
 
 # --- scores ---
@@ -168,13 +224,13 @@ def translations(
 def scores(
     sources: list[str],
     system: Translations,
-    references: list[str],
+    references: list[Reference],
     baseline: Translations | None,
     options: EvaluationArguments,
     corpus: CorpusArguments,
 ) -> dict[str, Any]:
     """All scores, as results.json holds them."""
-    settings = {
+    settings: dict[str, Any] = {
         "target_lang": corpus.target_lang,
         "tokenized": options.tokenized,
         "lowercase": options.lowercase,
@@ -184,6 +240,7 @@ def scores(
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
     if options.comet:
         results["comet"] = comet(options.comet, sources, system.texts, references)._asdict()
+    results["lengths"] = lengths(system.texts, references)
     buckets = bleu_by_length(sources, system.texts, references, options.length_bounds, metrics["sacrebleu"])
     results["by_source_length"] = [bucket._asdict() for bucket in buckets]
     if baseline is not None:
@@ -194,8 +251,29 @@ def scores(
     return results
 
 
+def lengths(hypotheses: list[str], references: list[Reference]) -> dict[str, float]:
+    """Words of the translations for each word of the (first) references, and the share of words that repeat the one
+    before, which models that write all words at once are prone to."""
+    first = [reference if isinstance(reference, str) else reference[0] for reference in references]
+    words, reference_words = ([line.split() for line in lines] for lines in (hypotheses, first))
+    return {
+        "ratio": sum(map(len, words)) / max(sum(map(len, reference_words)), 1),
+        "repeated_words": repeated_words(words),
+        "repeated_words_of_references": repeated_words(reference_words),
+    }
+
+
+def repeated_words(lines: list[list[str]]) -> float:
+    repeated = sum(left == right for line in lines for left, right in pairwise(line))
+    return repeated / max(sum(map(len, lines)), 1)
+
+
 def comparisons(
-    system: Translations, baseline: Translations, references: list[str], metrics: dict[str, Measure], samples: int
+    system: Translations,
+    baseline: Translations,
+    references: list[Reference],
+    metrics: dict[str, Measure],
+    samples: int,
 ) -> dict[str, Any]:
     """The paired bootstrap of each metric."""
     return {
@@ -205,19 +283,29 @@ def comparisons(
 
 
 def description(
-    options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments, sentences: int
+    name: str, options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments, sentences: int
 ) -> dict[str, Any]:
     """What was scored, for readers of results.json."""
     uses_model = options.model or options.baseline_model
     corpus_fields = ("dataset", "dataset_config", "test_split") if corpus.dataset else ("test_files",)
+    test_set = {field: getattr(corpus, field) for field in corpus_fields}
+    if name in corpus.further_test_sets:
+        test_set = {"test_set": name, "test_files": corpus.files(name)}
+    if more := corpus.further_references.get(name):
+        test_set["references"] = more
     names = ("model", "hypotheses", "baseline_model", "baseline_hypotheses")
     return {
-        **{name: getattr(options, name) for name in names if getattr(options, name)},
+        **{option: _one_or_all(getattr(options, option)) for option in names if getattr(options, option)},
         "loading": vars(loading) if uses_model else None,
-        "corpus": {name: getattr(corpus, name) for name in (*corpus_fields, "source_lang", "target_lang")},
+        "corpus": {**test_set, "source_lang": corpus.source_lang, "target_lang": corpus.target_lang},
         "sentences": sentences,
         "versions": versions("sacremoses", "unbabel-comet"),
     }
+
+
+def _one_or_all(value: str | list[str]) -> str | list[str]:
+    """Returns one model by its name, and an ensemble as a list."""
+    return value[0] if isinstance(value, list) and len(value) == 1 else value
 
 
 # --- printed tables ---
@@ -232,11 +320,20 @@ def readable(results: dict[str, Any]) -> str:
             *((name, f"{score['score']:.2f}", score["signature"]) for name, score in metrics.items()),
         ],
         [("words of the source", "sacrebleu", "sentences"), *map(_bucket_row, results["by_source_length"])],
+        _length_rows(results["lengths"]),
     ]
     if "against_baseline" in results:
         rows = [_comparison_row(name, comparison) for name, comparison in results["against_baseline"].items()]
         tables.append([("paired bootstrap", "system", "baseline", "p-value", "significant (p < 0.05)"), *rows])
     return "\n\n".join(map(aligned, tables))
+
+
+def _length_rows(lengths: dict[str, float]) -> list[tuple[str, ...]]:
+    repeated, expected = lengths["repeated_words"], lengths["repeated_words_of_references"]
+    return [
+        ("words for each word of the references", f"{lengths['ratio']:.3f}"),
+        ("words that repeat the one before", f"{repeated:.2%} (references: {expected:.2%})"),
+    ]
 
 
 def _bucket_row(bucket: dict[str, Any]) -> tuple[str, ...]:

@@ -10,6 +10,10 @@ Push it. A new repository is private unless --public is given; --dry_run lists t
     vanilla-export-to-hub --run runs/demo --output_dir runs/demo/hub --push_to user/demo-en-de
     vanilla-export-to-hub --exported runs/demo/hub --push_to user/demo-en-de --revision v2 --create_pr
 
+Write a Hugging Face Space, a web page to try the model, and push it with `hf upload`:
+
+    vanilla-export-to-hub --run runs/demo --space --output_dir runs/demo/space
+
 The check loads the folder with trust_remote_code=True in a process that cannot import this package. Its translations
 must be those of the original model.
 """
@@ -24,8 +28,9 @@ import torch
 from vanilla_transformer import Translator
 from vanilla_transformer.atomic_writes import whole_folder
 from vanilla_transformer.hub import SENTENCES, check, export, files_of, push, require_whole
+from vanilla_transformer.serving.space import APP, MODEL, write_space
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.card import CardOptions, model_card, rename
+from vanilla_transformer.training.card import CardOptions, model_card, rename, require_license
 
 
 LEARNING_CURVE = "learning_curve.png"
@@ -39,6 +44,7 @@ class ExportArguments:
     output_dir: str | None = key(None, "Folder for the repository.")
     overwrite: bool = key(False, "Replace the output folder if it exists.")
     exported: str | None = key(None, "A folder that was exported before, to push it unchanged, instead of --run.")
+    space: bool = key(False, "Write a Space: the model with its web page, which `hf upload --repo-type space` pushes.")
     dtype: Literal["float32", "float16", "bfloat16"] = key(
         "float32",
         "Type of the exported weights. 16-bit types take half the space and may change a few translations.",
@@ -64,12 +70,19 @@ class ExportArguments:
             raise ValueError("Give --output_dir: the folder for the repository.")
         if self.exported and not self.push_to:
             raise ValueError("Give --push_to: the name of the repository on the Hub.")
-        for_export = ("output_dir", "overwrite", "evaluations", "dataset", "license", "license_name", "notes")
+        if self.space and self.push_to:
+            raise ValueError(
+                f"--space writes a folder only: push it with `hf upload {self.push_to} {self.output_dir} --repo-type "
+                "space`, and leave out --push_to."
+            )
+        for_export = ("output_dir", "overwrite", "space", "evaluations", "dataset", "license", "license_name", "notes")
         for_push = ("public", "revision", "create_pr", "dry_run")
         for names, given, needed in ((for_export, self.run, "--run"), (for_push, self.push_to, "--push_to")):
             for name in names:
                 if getattr(self, name) and not given:
                     raise ValueError(f"--{name} does nothing without {needed}: leave it out.")
+        if self.license is not None:
+            require_license(self.license)
         if self.license_name and self.license != "other":
             raise ValueError(f"--license_name needs --license other, not --license {self.license}.")
 
@@ -79,6 +92,8 @@ def main(argv: list[str] | None = None) -> None:
         (options,) = parse_arguments([ExportArguments], __doc__, argv)
         if options.exported:
             folder = Path(options.exported)
+        elif options.space:
+            folder = export_space(Path(options.run), Path(options.output_dir), options)
         else:
             folder = export_run(Path(options.run), Path(options.output_dir), options)
         if options.push_to:
@@ -87,19 +102,32 @@ def main(argv: list[str] | None = None) -> None:
 
 def export_run(run: Path, output_dir: Path, options: ExportArguments) -> Path:
     """Writes and checks the folder of the repository; returns it."""
+    with whole_folder(output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
+        write_model(run, folder, options.push_to or output_dir.name, options)
+    print(f"{output_dir} is complete: it loads without this package and gives the same translations")
+    return output_dir
+
+
+def export_space(run: Path, output_dir: Path, options: ExportArguments) -> Path:
+    """Writes the folder of a Space, with the checked model in it; returns it."""
+    with whole_folder(output_dir, known_by=APP, overwrite=options.overwrite) as folder:
+        write_model(run, folder / MODEL, run.name, options)
+        write_space(folder, run.name)
+    print(f"{output_dir} is complete: try it with `python {output_dir / APP}`")
+    return output_dir
+
+
+def write_model(run: Path, folder: Path, name: str, options: ExportArguments) -> None:
+    """Writes the repository of a model into a folder, and checks it."""
     if not (run / "model" / "config.json").is_file():
         raise ValueError(f"{run} holds no finished run: there is no {run / 'model'}. Train it to the end first.")
     translator = Translator.from_pretrained(run / "model", device="cpu", dtype=getattr(torch, options.dtype))
-    with whole_folder(output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
-        name = options.push_to or output_dir.name
-        card = model_card(run, translator.model, card_options(name, translator, options))
-        target = translator.target_tokenizer if translator.target_tokenizer is not translator.tokenizer else None
-        export(translator.model, folder, translator.tokenizer, target, card=card)
-        if (run / LEARNING_CURVE).is_file():
-            shutil.copyfile(run / LEARNING_CURVE, folder / LEARNING_CURVE)
-        check(folder, translator, (*SENTENCES, options.example))
-    print(f"{output_dir} is complete: it loads without this package and gives the same translations")
-    return output_dir
+    card = model_card(run, translator.model, card_options(name, translator, options))
+    target = translator.target_tokenizer if translator.target_tokenizer is not translator.tokenizer else None
+    export(translator.model, folder, translator.tokenizer, target, card=card)
+    if (run / LEARNING_CURVE).is_file():
+        shutil.copyfile(run / LEARNING_CURVE, folder / LEARNING_CURVE)
+    check(folder, translator, (*SENTENCES, options.example))
 
 
 def card_options(name: str, translator: Translator, options: ExportArguments) -> CardOptions:

@@ -15,7 +15,8 @@ Textbook figures, which need no model:
 
 With --text the output folder holds three pictures (encoder self-attention, decoder self-attention, cross attention)
 and attention.html, a page that shows them head by head in any browser, also offline. Each row shows where one token
-attends: a source token in the encoder, the token being written in the decoder.
+attends: a source token in the encoder, the token being written in the decoder. A recurrent model (rnn_search) has
+cross attention only.
 """
 
 from dataclasses import dataclass
@@ -42,6 +43,7 @@ PICTURES = (
     *("encoder_self_attention.png", "decoder_self_attention.png", "cross_attention.png", "attention.html"),
     *("positions.png", "learning_rate.png"),
 )
+Tokens = tuple[str, ...]
 MAX_TOKENS = 128  # with more, pictures are unreadable and the page opens slowly
 
 
@@ -136,24 +138,26 @@ def draw_attention(translator: Translator, text: str, translation: str | None, f
     _require_few("The translation", len(hypothesis.tokens))
     kinds = attention_maps(hypothesis)
     for maps in kinds:
-        plot_attention_heads(maps, folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png")
+        picture = folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png"
+        plot_attention_heads(maps, picture, f"{text} → {hypothesis.text}")
     page = render_page(kinds, title=f"{text} → {hypothesis.text}")
     write_text(folder / "attention.html", page)
 
 
 def attention_maps(hypothesis: Hypothesis) -> list[AttentionMaps]:
-    """The three kinds of attention of a translation that was made with `attention=True`."""
+    """The kinds of attention of a translation that was made with `attention=True`."""
     source, written, read = hypothesis.source_tokens, hypothesis.tokens, hypothesis.read_tokens
     source_row, target_row = "source token that attends", "token being written"
     source_column, target_column = "source token attended to", "token the decoder has read"
+    kinds: list[tuple[str, torch.Tensor | None, Tokens, Tokens, str, str]] = [
+        ("encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column),
+        ("decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column),
+        ("cross attention", hypothesis.attention, written, source, target_row, source_column),
+    ]
     return [
-        AttentionMaps(
-            "encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column
-        ),
-        AttentionMaps(
-            "decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column
-        ),
-        AttentionMaps("cross attention", hypothesis.attention, written, source, target_row, source_column),
+        AttentionMaps(kind, weights, rows, columns, rows_are, columns_are)
+        for kind, weights, rows, columns, rows_are, columns_are in kinds
+        if weights is not None
     ]
 
 

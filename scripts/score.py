@@ -1,6 +1,6 @@
 """Score given translations with a model: log-probability and perplexity of each pair (forced decoding).
 
-    vanilla-score --model runs/demo/model --files data/test --source_lang en --target_lang de
+    vanilla-score --model runs/demo/model --files data/test    # data/test.en + data/test.de
     vanilla-score --model runs/demo/model --files pairs.tsv --output scores.tsv
 
 The output has one line for each pair, in the same order, with three columns separated by tabs: log-probability
@@ -10,13 +10,14 @@ together goes to standard error.
 
 import math
 import sys
-from contextlib import nullcontext
 from dataclasses import dataclass
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import whole_file
+from vanilla_transformer.chunks import MAX_SOURCE_TOKENS
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 from vanilla_transformer.training.corpus_files import pairs_in_files
+from vanilla_transformer.training.standard_streams import on_terminal, open_output
 
 
 @dataclass
@@ -28,13 +29,16 @@ class ScoreArguments:
         "Pairs: a prefix such as data/test for data/test.en + data/test.de, the two files themselves, or .tsv, .csv, "
         ".jsonl and .parquet tables; each may be gzipped.",
     )
-    source_lang: str = key("en", "Suffix or column of the source side.")
-    target_lang: str = key("de", "Suffix or column of the target side.")
+    source_lang: str | None = key(None, "Suffix or column of the source side; by default the model's language.")
+    target_lang: str | None = key(None, "Suffix or column of the target side; by default the model's language.")
     columns: list[str] = key([], "Names of the columns of .tsv and .csv files without a header line.")
     model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub.")
     output: str | None = key(None, "File for the scores; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
     max_tokens: int = key(2048, "Tokens in a batch, padding included.")
+    max_source_tokens: int = key(
+        MAX_SOURCE_TOKENS, "Longest text in tokens. A longer source is cut with a warning, a longer target refused."
+    )
     device: str | None = key(None, "Device, for example cpu or cuda:1; default: a GPU if there is one.")
 
     def __post_init__(self) -> None:
@@ -50,12 +54,23 @@ def main(argv: list[str] | None = None) -> None:
 
 def score_pairs(options: ScoreArguments) -> float:
     """Writes the scores; returns the perplexity of all pairs together."""
-    pairs = pairs_in_files(options.files, options.source_lang, options.target_lang, options.columns)
-    translator = Translator.from_pretrained(options.model, device=options.device, max_tokens=options.max_tokens)
-    output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
+    recorded = load_languages(options.model)
+    source_lang, target_lang = agreed_languages(
+        Languages(options.source_lang, options.target_lang), recorded, options.model
+    )
+    if source_lang is None or target_lang is None:
+        raise ValueError(f"{options.model} records no languages: set --source_lang and --target_lang.")
+    pairs = pairs_in_files(options.files, source_lang, target_lang, options.columns)
+    translator = Translator.from_pretrained(
+        options.model,
+        device=options.device,
+        max_tokens=options.max_tokens,
+        max_source_tokens=options.max_source_tokens,
+    )
+    output = open_output(options.output, overwrite=options.overwrite)
     total, tokens = 0.0, 0
     with output as file:
-        for pair_score in translator.score(pairs, progress=bool(options.output) and sys.stderr.isatty()):
+        for pair_score in translator.score(pairs, progress=bool(options.output) and on_terminal(sys.stderr)):
             file.write(f"{pair_score.log_probability:.6f}\t{pair_score.tokens}\t{pair_score.perplexity:.4f}\n")
             total, tokens = total + pair_score.log_probability, tokens + pair_score.tokens
     if not tokens:

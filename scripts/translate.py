@@ -4,22 +4,36 @@
     vanilla-translate --model runs/demo/model --input news.en --output news.de
     vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
+    vanilla-translate --model runs/demo/model --input news.en --output news.de --glossary terms.tsv
+    vanilla-translate --model runs/demo/model --input report.txt --output report.de.txt --split_sentences
+    vanilla-translate --model runs/seed1/model runs/seed2/model --input news.en --output news.de   # an ensemble
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
 output has translations only. With --scores or --n_best each line is score, tab, translation. With --n_best N every
 input line has N output lines, best first.
 
-Ctrl-C never cuts a line: the translations so far are in the output, or in <output>.partial.
+Ctrl-C and SIGTERM never cut a line: the translations so far are in the output, or in <output>.partial. The same
+command with --resume goes on from there:
+
+    vanilla-translate --model runs/demo/model --input news.en --output news.de --resume
+
+A line of more than --max_source_tokens tokens is cut, with a warning that names it. With --long_texts chunk, it is
+split at sentence ends, and its translations are joined.
 """
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import islice, takewhile
+from typing import TextIO
 
 from vanilla_transformer import Hypothesis, Translator
-from vanilla_transformer.atomic_writes import one_line, whole_file
+from vanilla_transformer.atomic_writes import one_line, partial_of
+from vanilla_transformer.glossary import Glossary
+from vanilla_transformer.loading import BUNDLED
 from vanilla_transformer.training.arguments import (
     DecodingArguments,
     LoadingArguments,
@@ -28,22 +42,50 @@ from vanilla_transformer.training.arguments import (
     parse_arguments,
 )
 from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
+from vanilla_transformer.training.standard_streams import on_terminal, open_output, standard_input
+
+
+CHECKED_LINES = 4  # translated again before a run is resumed
+
+
+BUNDLED_MODEL_NOTE = (
+    f"No --model is given: the bundled {BUNDLED[0]} translates. It is for English image captions into German; give a "
+    "model of your own for any other text."
+)
 
 
 @dataclass
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
-    model: str = key("runs/demo/model", "Folder of the model, or its name on the Hub: this one, MarianMT, T5 ...")
+    model: list[str] = key(
+        [],
+        "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
+        "default the bundled multi30k-en-de-tiny, which translates English image captions into German.",
+    )
     input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
     output: str | None = key(None, "File for the translations; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
+    resume: bool = key(False, "Go on from <output>.partial, which an interrupted run with the same options has left.")
 
     n_best: int = key(1, "Number of translations for each line, best first.")
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
     prefix: str | None = key(None, "Text that every translation must begin with.")
+    glossary: str | None = key(
+        None, "File with a source term, a tab and its required translation on each line; translations contain them."
+    )
+    split_sentences: bool = key(
+        False, "Translate every sentence of a line by itself; for documents, whose lines are paragraphs."
+    )
+    source_lang: str | None = key(
+        None, "With --split_sentences: language of the input, by which it is split; by default the model's."
+    )
 
     window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
+
+    def __post_init__(self) -> None:
+        if self.resume and not self.output:
+            raise ValueError("--resume goes on from <output>.partial: give the --output of the interrupted run.")
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -53,34 +95,84 @@ def main(argv: list[str] | None = None) -> None:
 
 def translate_lines(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
-    on_terminal = not options.input and sys.stdin.isatty()
+    interactive = not options.input and on_terminal(sys.stdin)
     lines = read_lines(options.input)
-    output = whole_file(options.output, overwrite=options.overwrite) if options.output else nullcontext(sys.stdout)
+    glossary = Glossary.from_file(options.glossary) if options.glossary else None
     try:
-        with output as file:
+        with open_output(options.output, overwrite=options.overwrite, resume=options.resume) as file:
+            if not options.model:
+                print(BUNDLED_MODEL_NOTE, file=sys.stderr)
             translator = Translator.from_pretrained(
-                options.model,
-                window=(1 if on_terminal else 4096) if options.window is None else options.window,
+                options.model or BUNDLED[0],
+                window=(1 if interactive else 4096) if options.window is None else options.window,
                 **vars(loading),
             )
-            results = translator.translate(
-                lines,
+            translate: Callable[..., Iterator[list[Hypothesis]]] = partial(
+                translator.translate,
                 n_best=options.n_best,
                 prefix=options.prefix,
-                progress=bool(options.output) and sys.stderr.isatty(),
+                glossary=glossary,
+                split_sentences=options.split_sentences and (options.source_lang or True),
+                progress=bool(options.output) and on_terminal(sys.stderr),
                 **vars(decoding),
             )
-            for hypotheses in results:
-                file.write(output_lines(hypotheses, with_scores=options.scores or options.n_best > 1))
+            with_scores = options.scores or options.n_best > 1
+            if options.resume:
+                skip_finished_lines(lines, file, options.n_best, partial(_texts_of, translate, with_scores))
+            for hypotheses in translate(lines):
+                file.write(output_lines(hypotheses, with_scores=with_scores))
                 file.flush()
     except KeyboardInterrupt:
-        written_to = f"{options.output}.partial" if options.output else "the output"
-        print(f"stopped: {written_to} has the lines translated so far", file=sys.stderr)
+        written_to = partial_of(options.output) if options.output else "the output"
+        if not options.output or partial_of(options.output).is_file():
+            print(f"stopped: {written_to} has the lines translated so far", file=sys.stderr)
         raise
 
 
 def read_lines(files: list[str]) -> Iterator[str]:
-    return lines_in_files(files) if files else decoded_lines(sys.stdin.buffer, "standard input")
+    return lines_in_files(files) if files else decoded_lines(standard_input(), "standard input")
+
+
+# --- resuming ---
+
+
+def skip_finished_lines(
+    lines: Iterator[str], file: TextIO, n_best: int, translate: Callable[[list[str]], list[str]]
+) -> None:
+    """Skips the input lines whose translations a file already has, and cuts off an unfinished end of the file.
+
+    The last few of those lines are translated again. If the results differ from what the file has, it was made of
+    another input, with another model or with other options, and the run is refused.
+
+    Args:
+        lines: The input.
+        file: The partial output, at its beginning.
+        n_best: Number of output lines for each input line.
+        translate: Returns the output for each of some input lines.
+    """
+    number, end, finished = 0, 0, deque[bytes](maxlen=CHECKED_LINES)
+    whole_lines = takewhile(lambda line: line.endswith(b"\n"), file.buffer)
+    for group in zip(*[whole_lines] * n_best, strict=False):
+        finished.append(b"".join(group))
+        number, end = number + 1, end + len(finished[-1])
+    sources = deque(islice(lines, number), maxlen=CHECKED_LINES)
+    if len(sources) < len(finished) or translate(list(sources)) != [output.decode() for output in finished]:
+        raise ValueError(
+            f"The .partial file was not made by this command: its last lines are not the translations of the lines up "
+            f"to {number:,} of this input. Resume with the same model, input and options, or leave out --resume."
+        )
+    file.buffer.seek(end)
+    file.buffer.truncate()
+    print(f"resumed after line {number:,}; line numbers in warnings count from there", file=sys.stderr)
+
+
+def _texts_of(
+    translate: Callable[..., Iterator[list[Hypothesis]]], with_scores: bool, sources: list[str]
+) -> list[str]:
+    return [output_lines(hypotheses, with_scores=with_scores) for hypotheses in translate(sources, progress=False)]
+
+
+# --- output ---
 
 
 def output_lines(hypotheses: Sequence[Hypothesis], *, with_scores: bool) -> str:

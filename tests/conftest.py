@@ -13,6 +13,8 @@ import pytest  # noqa: E402
 import torch  # noqa: E402
 
 from vanilla_transformer import (  # noqa: E402
+    MaskPredictConfig,
+    MaskPredictForConditionalGeneration,
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
@@ -31,6 +33,9 @@ SMALL = {
 }
 
 
+MASKS = {"mask_token_id": 22, "max_length_difference": 6}
+
+
 @pytest.fixture(autouse=True)
 def _seed():
     torch.manual_seed(0)
@@ -46,6 +51,20 @@ def make_config():
 def make_model(make_config):
     """Builds a small model in evaluation mode; keywords override its config's fields."""
     return lambda **fields: VanillaTransformerForConditionalGeneration(make_config(**fields)).eval()
+
+
+@pytest.fixture
+def make_mask_model():
+    """Builds a small mask-predict model whose sentences have different translations; the last token is `<mask>`."""
+
+    def make(**fields) -> MaskPredictForConditionalGeneration:
+        model = MaskPredictForConditionalGeneration(MaskPredictConfig(**{**SMALL, **MASKS, **fields})).eval()
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                parameter.mul_(8.0 if "length" in name else 2.0)
+        return model
+
+    return make
 
 
 @pytest.fixture

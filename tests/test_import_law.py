@@ -15,6 +15,7 @@ ROOT = Path(__file__).parent.parent
 PACKAGE = [
     "presets",
     "spelling",
+    "sentences",
     "positions",
     "scores",
     "full_attention",
@@ -22,39 +23,74 @@ PACKAGE = [
     "longformer_attention",
     "lsh_attention",
     "patterns",
+    "translation_config",
     "configuration_vanilla_transformer",
     "reversible",
+    "configuration_rnn_search",
     "dropout",
     "loss",
     "beam_search",
+    "lexical_constraints",
+    "glossary",
     "translation_head",
     "modeling_vanilla_transformer",
+    "modeling_rnn_search",
+    "configuration_mask_predict",
+    "mask_predict",
+    "modeling_mask_predict",
     "searches",
     "decoding_options",
+    "file_locks",
     "atomic_writes",
     "loading",
     "tokenization_vanilla_transformer",
+    "languages",
     "weight_sharing",
     "quantization",
     "converters/__init__",
     "converters/vanilla",
     "converters/marian",
+    "converters/fairseq",
     "converters/ctranslate2",
     "backends/protocol",
     "backends/torch",
+    "backends/ensemble",
     "backends/ctranslate2",
     "backends/__init__",
+    "chunks",
     "translation",
+    "translation_pipeline",
     "hub",
     "registration",
+    "serving/__init__",
+    "serving/errors",
+    "serving/limits",
+    "serving/words",
+    "serving/documents",
+    "serving/markup",
+    "serving/batching",
+    "serving/metrics",
+    "serving/models",
+    "serving/requests",
+    "serving/api",
+    "serving/page",
+    "serving/server",
+    "serving/space",
     "__init__",
 ]
 # Everything in training/ may import the package and what is in training/; scripts/ may import everything.
 TRAINING_FOLDERS = {"training", "training/demo"}
 SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks"}
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
+# The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
+SERVE = {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"}
 # Optional dependencies, imported only where they are needed.
-OPTIONAL = {"converters/ctranslate2": {"ctranslate2"}, "backends/ctranslate2": {"ctranslate2"}}
+OPTIONAL = {
+    "converters/ctranslate2": {"ctranslate2"},
+    "backends/ctranslate2": {"ctranslate2"},
+    "sentences": {"sentencex"},
+    **{f"serving/{name}": SERVE for name in ("errors", "metrics", "requests", "api", "page", "server")},
+}
 
 
 def imports(path: Path) -> set[str]:

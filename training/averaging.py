@@ -1,6 +1,5 @@
 """The average of checkpoints (section 6.1: the last 5 of the base model, the last 20 of the big one)."""
 
-import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -8,11 +7,15 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file
 
+from vanilla_transformer.loading import read_object
+
 
 State = dict[str, torch.Tensor]
 WEIGHTS = "model.safetensors"
 # The last file written into a checkpoint: a checkpoint without it is incomplete.
 COMPLETE = "complete"
+# Marks a checkpoint that was saved because the run was stopped. Without the stop it would not exist.
+UNSCHEDULED = "unscheduled"
 
 
 def average(states: Iterable[State]) -> State:
@@ -36,6 +39,11 @@ def checkpoints(folder: str | Path) -> list[Path]:
     """Returns the complete checkpoints of a run, oldest first. One that a crash interrupted is left out."""
     named = [path for path in Path(folder).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted((path for path in named if (path / COMPLETE).is_file()), key=step_of)
+
+
+def scheduled_checkpoints(folder: str | Path) -> list[Path]:
+    """Returns the complete checkpoints that the run would also have without interruptions, oldest first."""
+    return [path for path in checkpoints(folder) if not (path / UNSCHEDULED).exists()]
 
 
 def step_of(checkpoint: Path) -> int:
@@ -63,7 +71,7 @@ def load_states(paths: Iterable[str | Path]) -> Iterable[State]:
 
 def _architecture(path: Path) -> dict:
     """Returns the config without the fields that do not describe the weights."""
-    config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    config = read_object(path / "config.json")
     return {
         name: value for name, value in config.items() if name not in ("transformers_version", "dtype", "use_cache")
     }

@@ -47,7 +47,7 @@ class Limits:
     target: int
     pairs: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         for name, value in (("source tokens", self.source), ("target tokens", self.target), ("pairs", self.pairs)):
             if value is not None and value < 1:
                 raise ValueError(f"A batch of at most {value} {name} holds nothing; give a limit of 1 or more.")

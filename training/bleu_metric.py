@@ -11,7 +11,7 @@
 from typing import Any
 
 import evaluate
-from datasets import Features, Value
+from datasets import Features, List, Value
 
 from vanilla_transformer.training.metrics import measure
 
@@ -23,9 +23,14 @@ class BleuMetric(evaluate.Metric):
         return evaluate.MetricInfo(
             description="Quality of translations: scores, each with the signature that says how it was computed.",
             citation="",
-            inputs_description="predictions and references: one string for each sentence.",
-            features=Features({"predictions": Value("string"), "references": Value("string")}),
+            inputs_description="predictions: one string for each sentence; references: one string, or a list of them.",
+            features=[
+                Features({"predictions": Value("string"), "references": Value("string")}),
+                Features({"predictions": Value("string"), "references": List(Value("string"))}),
+            ],
         )
 
-    def _compute(self, predictions: list[str], references: list[str], **options: Any) -> dict[str, dict[str, Any]]:
+    def _compute(
+        self, predictions: list[str], references: list[str] | list[list[str]], **options: Any
+    ) -> dict[str, dict[str, Any]]:
         return {name: figure._asdict() for name, figure in measure(predictions, references, **options).items()}

@@ -66,23 +66,34 @@ def not_a_number(step: int, output_dir: str | Path) -> ValueError:
 
 
 class StopGently(TrainerCallback):
-    """Finishes the step, saves a checkpoint and stops on Ctrl-C. A second Ctrl-C stops at once."""
+    """Finishes the step, saves a checkpoint and stops on Ctrl-C or SIGTERM. A second Ctrl-C stops at once.
+
+    A launcher such as torchrun passes its signals on to its processes, and the terminal or the scheduler may have sent
+    them the same signal. So SIGTERM never counts as a second signal, and Ctrl-C only after `REPEATS` seconds.
+    """
+
+    REPEATS = 2.0
 
     def __init__(self) -> None:
         self.requested = False
-        self._previous_handler: Any = None
+        self.saves_extra = False
+        """Whether the next checkpoint is one that an uninterrupted run would not save."""
+        self._since = 0.0
+        self._previous_handlers: dict[int, Any] = {}
 
     def _request(self, number: int, frame: FrameType | None) -> None:
-        if self.requested:
+        if self.requested and number == signal.SIGINT and time.monotonic() > self._since + self.REPEATS:
             raise KeyboardInterrupt
-        self.requested = True
-        print("\nStopping after this step and saving. Press Ctrl-C again to stop at once.", flush=True)
+        if not self.requested:
+            self._since, self.requested = time.monotonic(), True
+            print("\nStopping after this step and saving. Press Ctrl-C again to stop at once.", flush=True)
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if threading.current_thread() is threading.main_thread():
-            self._previous_handler = signal.signal(signal.SIGINT, self._request)
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._previous_handlers[number] = signal.signal(number, self._request)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -90,15 +101,17 @@ class StopGently(TrainerCallback):
         if args.world_size > 1:  # the signal may reach the processes at different steps: all stop at the same one
             flag = torch.tensor(int(self.requested), device=args.device)
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
-            self.requested = bool(flag.item())
+            if flag.item() and not self.requested:
+                self._since, self.requested = time.monotonic(), True
         if self.requested:
+            self.saves_extra = not control.should_save
             control.should_save = control.should_training_stop = True
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        if self._previous_handler is not None:
-            signal.signal(signal.SIGINT, self._previous_handler)
+        while self._previous_handlers:
+            signal.signal(*self._previous_handlers.popitem())
 
 
 class MetricsFile(TrainerCallback):

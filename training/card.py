@@ -1,6 +1,5 @@
 """The model card of a run. Every number in it is read from the files of the run and of its evaluations."""
 
-import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.atomic_writes import write_text
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.decoding_options import with_defaults
+from vanilla_transformer.languages import Languages, languages_of
+from vanilla_transformer.loading import read_object
+from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.plots import read_metrics
 
@@ -26,6 +28,31 @@ METRICS = {
     "chrf": "chrF",
     "ter": "TER (lower is better)",
     "comet": "COMET",
+}
+# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses). The Hub refuses any other.
+LICENSES = (
+    *("apache-2.0", "mit", "openrail", "bigscience-openrail-m", "creativeml-openrail-m", "bigscience-bloom-rail-1.0"),
+    *("bigcode-openrail-m", "afl-3.0", "artistic-2.0", "bsl-1.0", "bsd", "bsd-2-clause", "bsd-3-clause"),
+    *("bsd-3-clause-clear", "c-uda", "cc", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0"),
+    *("cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
+    *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0"),
+    *("cdla-sharing-1.0", "cdla-permissive-1.0", "cdla-permissive-2.0", "wtfpl", "ecl-2.0", "epl-1.0", "epl-2.0"),
+    *("etalab-2.0", "eupl-1.1", "eupl-1.2", "agpl-3.0", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "lgpl", "lgpl-2.1"),
+    *("lgpl-3.0", "isc", "h-research", "intel-research", "lppl-1.3c", "ms-pl", "apple-ascl", "apple-amlr", "mpl-2.0"),
+    *("odc-by", "odbl", "openmdw-1.0", "openrail++", "osl-3.0", "postgresql", "ofl-1.1", "ncsa", "unlicense", "zlib"),
+    *("pddl", "lgpl-lr", "deepfloyd-if-license", "fair-noncommercial-research-license", "llama2", "llama3"),
+    *("llama3.1", "llama3.2", "llama3.3", "llama4", "grok2-community", "gemma", "unknown", "other"),
+)
+# Test sets for which the paper reports BLEU with compounds split. Elsewhere nobody does, and the card leaves it out.
+PAPER_TEST_SETS = ("wmt14", "newstest2013", "newstest2014")
+# What the card calls a type of model, and its tags on the Hub.
+TRANSFORMER = ('the Transformer of "Attention Is All You Need"', ["attention-is-all-you-need"])
+TITLES = {
+    "rnn_search": ("a recurrent encoder-decoder (RNNsearch, Bahdanau et al. 2015)", ["rnn_search", "gru"]),
+    "mask_predict": (
+        'the conditional masked language model of "Mask-Predict" (Ghazvininejad et al. 2019)',
+        ["mask_predict", "non-autoregressive"],
+    ),
 }
 # Paths and settings of one machine.
 NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
@@ -54,49 +81,70 @@ class CardOptions:
     dataset: str | None = None
 
 
+def require_license(name: str) -> None:
+    """Refuses a licence that the Hub does not know."""
+    if name not in LICENSES:
+        raise ValueError(
+            f"license={name!r} is no identifier that the Hub knows{suggestion(name, LICENSES)}: give one such as "
+            "apache-2.0 or cc-by-4.0, or other with --license_name."
+        )
+
+
 def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) -> str:
     """The card of a run, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe = _recipe(run)
-    results = _results(run, recipe, options, with_defaults(model.generation_config))
+    results = _results(run, recipe, options, with_defaults(model))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
-    variables = _variables(run, recipe, model, options)
+    languages = languages_of(model.config) or _languages(recipe)
+    variables = _variables(run, recipe, model, options, languages)
     return str(
         ModelCard.from_template(
-            _metadata(recipe, results, options), template_str=template, results=results, **variables
+            _metadata(recipe, results, options, languages, model.config.model_type),
+            template_str=template,
+            results=results,
+            **variables,
         )
     )
 
 
-def _metadata(recipe: dict[str, Any], results: list[dict[str, Any]], options: CardOptions) -> ModelCardData:
+def _metadata(
+    recipe: dict[str, Any],
+    results: list[dict[str, Any]],
+    options: CardOptions,
+    languages: Languages,
+    model_type: str,
+) -> ModelCardData:
     """The YAML header of the card."""
     dataset = options.dataset or recipe.get("dataset")
     return ModelCardData(
-        language=list(_languages(recipe)),
+        language=list(languages),
         license=options.license,
         license_name=options.license_name,
         library_name="transformers",
         pipeline_tag="translation",
-        tags=["vanilla_transformer", "attention-is-all-you-need"],
+        tags=["vanilla_transformer", *TITLES.get(model_type, TRANSFORMER)[1]],
         datasets=[dataset] if dataset and dataset != "demo" and not Path(dataset).exists() else None,
         model_name=_short_name(options.repo_id) if results else None,
         eval_results=[_eval_result(row) for row in results] or None,
     )
 
 
-def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions) -> dict[str, Any]:
+def _variables(
+    run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions, languages: Languages
+) -> dict[str, Any]:
     """The variables of the template, without the results."""
-    source_lang, target_lang = _languages(recipe)
     return {
         "name": _short_name(options.repo_id),
         "repo_id": options.repo_id,
-        "source_lang": source_lang,
-        "target_lang": target_lang,
+        "source_lang": languages.source,
+        "target_lang": languages.target,
         "parameters": _read_json(run / "run.json")["parameters"],
         "target_folder": None if getattr(model.config, "target_vocab_size", None) is None else TARGET,
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
+        "title": TITLES.get(model.config.model_type, TRANSFORMER)[0],
         "architecture": _architecture(model.config),
-        "decoding": with_defaults(model.generation_config),
+        "decoding": with_defaults(model),
         "curve": "learning_curve.png" if (run / "learning_curve.png").is_file() else None,
         "stages": [
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
@@ -107,8 +155,9 @@ def _variables(run: Path, recipe: dict[str, Any], model: PreTrainedModel, option
     }
 
 
-def _languages(recipe: dict[str, Any]) -> tuple[str, str]:
-    return recipe.get("source_lang", "en"), recipe.get("target_lang", "de")
+def _languages(recipe: dict[str, Any]) -> Languages:
+    """The languages of a corpus. A recipe of version 0.1 does not have its defaults."""
+    return Languages(recipe.get("source_lang", "en"), recipe.get("target_lang", "de"))
 
 
 def _short_name(repo_id: str) -> str:
@@ -136,14 +185,41 @@ def _results(
     """A row for each score: first those of the run, then those of its evaluations."""
     rows = []
     run_results = _read_json(run / "results.json")
-    for split in ("validation", "test"):
-        if split in run_results:
-            bleu = {"score": run_results[split]["bleu"], "signature": run_results[split]["signature"]}
-            corpus_name = _corpus_name(recipe, split, options.dataset)
-            rows += _rows(corpus_name, split, {"sacrebleu": bleu}, f"{split} set")
-    for path in map(Path, options.evaluations):
+    for split, result in run_results.items():
+        if isinstance(result, dict) and "bleu" in result:
+            bleu = {"score": result["bleu"], "signature": result["signature"]}
+            corpus_name = _corpus_name(_with_test_sets(recipe), split, options.dataset)
+            conditions = f"{split} set" if split in ("validation", "test") else "test set"
+            rows += _rows(
+                corpus_name, split, _dataset_id(recipe, split, options.dataset), {"sacrebleu": bleu}, conditions
+            )
+    for path in _evaluation_files(options.evaluations):
         rows += _evaluation_rows(path, run, options.dataset, model_decoding)
-    return rows
+    return _each_once(rows)
+
+
+def _evaluation_files(folders: Sequence[str | Path]) -> list[Path]:
+    """The results.json files of evaluations. That of several test sets has one in each subfolder."""
+    paths: list[Path] = []
+    for folder in map(Path, folders):
+        inside = sorted(folder.glob("*/results.json"))
+        paths += inside if folder.is_dir() and inside and not (folder / "results.json").is_file() else [folder]
+    return paths
+
+
+def _each_once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Leaves out a score of the run that an evaluation repeats: same data, same score, same signature."""
+    last = {(row["text"], row["name"], f"{row['score']:.2f}", row["signature"]): row for row in rows}
+    return list(last.values())
+
+
+def _with_test_sets(recipe: dict[str, Any]) -> dict[str, Any]:
+    """The recipe with the files of its further test sets under keys like those of `test_files`."""
+    files: dict[str, list[str]] = {}
+    for word in recipe.get("test_sets", []):
+        name, _, file = word.partition("=")
+        files.setdefault(f"{name}_files", []).append(file)
+    return {**recipe, **files}
 
 
 def _evaluation_rows(
@@ -155,8 +231,12 @@ def _evaluation_rows(
         raise ValueError(f"{path} is not an evaluation: give a folder that vanilla-evaluate-bleu wrote.")
     _require_this_model(evaluation, run, path)
     corpus = evaluation["corpus"]
-    corpus_name, split = _corpus_name(corpus, "test", dataset), corpus.get("test_split", "test")
-    return _rows(corpus_name, split, scores, _conditions(evaluation, model_decoding))
+    corpus_name = _corpus_name(corpus, "test", dataset)
+    split = corpus.get("test_set") or corpus.get("test_split", "test")
+    dataset_id = _dataset_id(corpus, "test", dataset)
+    if not any(name in corpus_name.lower() for name in PAPER_TEST_SETS):
+        scores.pop("paper_bleu", None)
+    return _rows(corpus_name, split, dataset_id, scores, _conditions(evaluation, model_decoding))
 
 
 def _require_this_model(evaluation: dict[str, Any], run: Path, path: Path) -> None:
@@ -165,15 +245,21 @@ def _require_this_model(evaluation: dict[str, Any], run: Path, path: Path) -> No
         raise ValueError(f"{path} is an evaluation of {model}, not of {run / 'model'}: evaluate that one.")
 
 
+# Words for the options of a search.
+DECODING_WORDS = {
+    **{"num_beams": "beam", "length_penalty": "alpha"},
+    **{"length_candidates": "length candidates", "length_ratio": "length ratio"},
+}
+
+
 def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> str:
     """The number of sentences, and every setting of the evaluation that is not the model's default."""
     decoding = {**model_decoding, **(evaluation.get("decoding") or {})}
-    beams, alpha = decoding["num_beams"], decoding["length_penalty"]
     words = [f"{evaluation['sentences']:,} sentences"]
     if evaluation.get("model") is None:
         words.append("translations from a file")
-    elif (beams, alpha) != (model_decoding["num_beams"], model_decoding["length_penalty"]):
-        words.append(f"beam {beams}, alpha {alpha}")
+    elif any(decoding[name] != value for name, value in model_decoding.items()):
+        words += [f"{DECODING_WORDS.get(name, name)} {decoding[name]}" for name in model_decoding]
     if decoding.get("penalty", "gnmt") != "gnmt":
         words.append(f"penalty {decoding['penalty']}^alpha")
     if decoding.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS) != DEFAULT_EXTRA_TOKENS:
@@ -184,15 +270,17 @@ def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> s
     return ", ".join(words)
 
 
-def _rows(corpus_name: str, split: str, scores: dict[str, dict[str, Any]], conditions: str) -> list[dict[str, Any]]:
-    common = {"data": f"{corpus_name}, {conditions}", "text": corpus_name, "split": split}
+def _rows(
+    corpus_name: str, split: str, dataset_id: str, scores: dict[str, dict[str, Any]], conditions: str
+) -> list[dict[str, Any]]:
+    common = {"data": f"{corpus_name}, {conditions}", "text": corpus_name, "split": split, "dataset_id": dataset_id}
     return [{**common, "name": name, "metric": METRICS[name], **score} for name, score in scores.items()]
 
 
 def _eval_result(row: dict[str, Any]) -> EvalResult:
     return EvalResult(
         task_type="translation",
-        dataset_type=row["text"],
+        dataset_type=row["dataset_id"],
         dataset_name=row["data"],
         dataset_split=row["split"],
         metric_type="bleu" if "bleu" in row["name"] else row["name"],
@@ -269,8 +357,15 @@ def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str
     """The name of a split: the dataset, or its files and the dataset that the user says they come from."""
     file_names = ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
     name = corpus.get("dataset") or (f"{dataset}, {file_names}" if dataset else file_names)
-    source_lang, target_lang = _languages(corpus)
-    return f"{name} ({source_lang}-{target_lang})"
+    return f"{name} ({_languages(corpus)})"
+
+
+def _dataset_id(corpus: dict[str, Any], split: str, dataset: str | None) -> str:
+    """An identifier for the card's metadata: the dataset on the Hub, or else the name of the files."""
+    name = corpus.get("dataset") or dataset
+    if name and not Path(name).is_dir():
+        return name
+    return "-".join(Path(file).name for file in _with_test_sets(corpus).get(f"{split}_files", [])) or split
 
 
 def _recipe(run: Path) -> dict[str, Any]:
@@ -283,6 +378,9 @@ def _recipe(run: Path) -> dict[str, Any]:
     for name in ("train_files", "validation_files", "test_files"):
         if name in recipe:
             recipe[name] = [Path(file).name for file in recipe[name]]
+    for name in ("test_sets", "references"):
+        if name in recipe:
+            recipe[name] = [f"{word.partition('=')[0]}={Path(word.partition('=')[2]).name}" for word in recipe[name]]
     return recipe
 
 
@@ -294,12 +392,23 @@ def _complete_recipe(run: Path) -> dict[str, Any]:
 
 
 def _architecture(config: PreTrainedConfig) -> str:
+    describe = ARCHITECTURES.get(config.model_type, _describe_transformer)
+    return f"{describe(config)}, vocabulary of {config.vocab_size:,} tokens"
+
+
+def _describe_transformer(config: PreTrainedConfig) -> str:
     layers = f"{config.encoder_layers} + {config.decoder_layers} layers, d_model {config.d_model}"
     norm = getattr(config, "norm_placement", "post")
-    width, heads = config.encoder_ffn_dim, config.encoder_attention_heads
-    vocabulary = f"vocabulary of {config.vocab_size:,} tokens"
-    return f"{layers}, feed-forward {width}, {heads} heads, {norm}-norm, {vocabulary}"
+    return f"{layers}, feed-forward {config.encoder_ffn_dim}, {config.encoder_attention_heads} heads, {norm}-norm"
+
+
+def _describe_rnn_search(config: PreTrainedConfig) -> str:
+    context = "one fixed context" if config.attention == "none" else f"{config.attention} attention"
+    return f"GRUs of width {config.hidden_size}, {context}, embeddings of width {config.embedding_size}"
+
+
+ARCHITECTURES = {"rnn_search": _describe_rnn_search}
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return read_object(path) if path.is_file() else {}

@@ -1,13 +1,14 @@
 """Cleaning of the training text: steps that drop useless pairs, and a report of how many each step dropped."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from typing import Any
 
 import numpy as np
 from datasets import Dataset, IterableDataset
 
-from vanilla_transformer.training.arguments import CorpusArguments
+from vanilla_transformer.training.arguments import CleaningArguments
 
 
 KEEP = "kept"
@@ -16,10 +17,28 @@ DUPLICATE = "duplicate"
 
 @dataclass
 class CleaningReport:
-    """How many pairs each step dropped. For a stream, the numbers are those of the current or last pass."""
+    """How many pairs each step dropped. For a stream, the numbers are those of the current or last pass.
+
+    Args:
+        loaded: Pairs before the first step.
+        dropped: Pairs that each step dropped.
+        mixed: Pairs of each file after cleaning and with its weight, if files have weights.
+    """
 
     loaded: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
+    mixed: dict[str, int] = field(default_factory=dict)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns all numbers by name."""
+        numbers = {"loaded": self.loaded, **self.dropped, KEEP: self.kept}
+        return {**numbers, "mixed": self.mixed} if self.mixed else numbers
+
+    @classmethod
+    def from_dict(cls, numbers: dict[str, Any]) -> "CleaningReport":
+        """Returns the report with the numbers of `as_dict`."""
+        steps = {name: number for name, number in numbers.items() if name not in ("loaded", KEEP, "mixed")}
+        return cls(numbers["loaded"], steps, numbers.get("mixed", {}))
 
     @property
     def kept(self) -> int:
@@ -31,12 +50,13 @@ class CleaningReport:
             ("pairs loaded", self.loaded),
             *((f"- {step}", number) for step, number in self.dropped.items()),
             (KEEP, self.kept),
+            *self.mixed.items(),
         ]
         width = max(len(name) for name, _ in rows)
         return "\n".join(f"{name:<{width}}  {number:>12,}" for name, number in rows)
 
 
-def steps(arguments: CorpusArguments) -> dict[str, Callable[[str, str], bool]]:
+def steps(arguments: CleaningArguments) -> dict[str, Callable[[str, str], bool]]:
     """Returns the active steps that look at one pair at a time: their names and tests for what to drop, in order."""
     chosen: dict[str, Callable[[str, str], bool]] = {}
     if arguments.drop_empty:
@@ -53,7 +73,7 @@ def steps(arguments: CorpusArguments) -> dict[str, Callable[[str, str], bool]]:
 
 
 def clean(
-    dataset: Dataset | IterableDataset, arguments: CorpusArguments
+    dataset: Dataset | IterableDataset, arguments: CleaningArguments
 ) -> tuple[Dataset | IterableDataset, CleaningReport]:
     """Drops the pairs that an active step finds. Each is counted under the first step that finds it.
 
@@ -61,14 +81,18 @@ def clean(
         dataset: The columns `source` and `target`.
         arguments: Which steps are active.
     """
-    names = [*steps(arguments), *([DUPLICATE] if arguments.drop_duplicates else [])]
-    report = CleaningReport(dropped=dict.fromkeys(names, 0))
+    report = CleaningReport(dropped=dict.fromkeys(_names(arguments), 0))
     if isinstance(dataset, IterableDataset):
         return _clean_stream(dataset, arguments, report), report
     return _clean_table(dataset, arguments, report), report
 
 
-def _clean_table(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport) -> Dataset:
+def _names(arguments: CleaningArguments) -> list[str]:
+    """Returns the names of all active steps."""
+    return [*steps(arguments), *([DUPLICATE] if arguments.drop_duplicates else [])]
+
+
+def _clean_table(dataset: Dataset, arguments: CleaningArguments, report: CleaningReport) -> Dataset:
     report.loaded = len(dataset)
     if not report.dropped:
         return dataset
@@ -93,7 +117,7 @@ def _clean_table(dataset: Dataset, arguments: CorpusArguments, report: CleaningR
     return dataset if keep.all() else dataset.select(np.flatnonzero(keep))
 
 
-def _judge(batch: dict[str, list[str]], arguments: CorpusArguments) -> dict[str, list[int]]:
+def _judge(batch: dict[str, list[str]], arguments: CleaningArguments) -> dict[str, list[int]]:
     """Returns for each pair the number of the step that drops it (0 for none) and a fingerprint for duplicates."""
     tests = list(steps(arguments).values())
     pairs = list(zip(batch["source"], batch["target"], strict=True))
@@ -101,19 +125,26 @@ def _judge(batch: dict[str, list[str]], arguments: CorpusArguments) -> dict[str,
     return {"verdict": verdicts, "fingerprint": [_fingerprint(*pair) for pair in pairs]}
 
 
-def _clean_stream(dataset: IterableDataset, arguments: CorpusArguments, report: CleaningReport) -> IterableDataset:
+def _clean_stream(dataset: IterableDataset, arguments: CleaningArguments, report: CleaningReport) -> IterableDataset:
     """Cleans a stream. Each pass over it has its own set of seen pairs."""
     return IterableDataset.from_generator(
-        _kept_pairs,
+        kept_pairs,
         features=dataset.features,
         gen_kwargs={"pass_over": dataset, "arguments": arguments, "report": report},
     )
 
 
-def _kept_pairs(pass_over: IterableDataset, arguments: CorpusArguments, report: CleaningReport) -> Iterator[dict]:
+def kept_pairs(pass_over: Iterable[dict], arguments: CleaningArguments, report: CleaningReport) -> Iterator[dict]:
+    """Yields the pairs that no step drops.
+
+    Args:
+        pass_over: Pairs with `source` and `target`.
+        arguments: Which steps are active.
+        report: Is filled in while the pairs are read.
+    """
     tests = steps(arguments)
     seen: set[int] = set()
-    report.loaded, report.dropped = 0, dict.fromkeys(report.dropped, 0)
+    report.loaded, report.dropped = 0, dict.fromkeys(_names(arguments), 0)
     for pair in pass_over:
         report.loaded += 1
         step = next((name for name, test in tests.items() if test(pair["source"], pair["target"])), None)

@@ -16,23 +16,44 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from datasets import Dataset, Features, IterableDataset, List, Value, get_dataset_config_names, load_dataset
+import numpy as np
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    List,
+    Value,
+    concatenate_datasets,
+    get_dataset_config_names,
+    load_dataset,
+)
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.languages import Languages
 from vanilla_transformer.training.arguments import CorpusArguments
 from vanilla_transformer.training.cleaning import CleaningReport, clean
-from vanilla_transformer.training.corpus_files import choose_columns, pairs_in_files, state_of
+from vanilla_transformer.training.corpus_files import (
+    choose_columns,
+    digests_of,
+    lines_in_files,
+    pairs_in_files,
+    state_of,
+)
 from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.metrics import Reference, require_same_number
+from vanilla_transformer.training.mixing import copies
 
 
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
+FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
 TEXT = Features({"source": Value("string"), "target": Value("string")})
+DEMO_LANGUAGES = ("en", "de")
 # Four bytes per id: half the size of the default on disk.
 TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
@@ -58,15 +79,18 @@ class Corpus:
         return split in self.splits
 
 
-def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) -> Corpus:
-    """Loads splits of a corpus and cleans the training split.
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, *, seed: int = 0) -> Corpus:
+    """Loads splits of a corpus, cleans the training split and repeats its files by their weights.
 
     The other splits stay as they are, because scores on a cleaned test set cannot be compared.
 
     Args:
         arguments: Where the text is, and its languages.
-        splits: The splits to load. The first must exist; others that the corpus does not have are left out.
+        splits: The splits to load. The first must exist; others that the corpus does not have are left out. With
+            `test`, further test sets are loaded under their names.
+        seed: Seed of the pairs that a fraction in `train_weights` draws.
     """
+    languages_of_corpus(arguments)  # before any work
     loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
         loaded = {split: _load_demo(arguments, split) for split in splits}
@@ -74,7 +98,9 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
         loaded = _load_from_hub(arguments, splits)
     else:
         loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
-    if splits[0] not in loaded:
+    if "test" in splits:
+        loaded |= {name: _load_files(arguments, name) for name in arguments.further_test_sets}
+    if splits[0] not in loaded and not (splits == ("test",) and loaded):
         raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
     for split, dataset in loaded.items():
         if isinstance(dataset, Dataset) and not len(dataset):
@@ -84,7 +110,61 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS) 
     loaded["train"], report = clean(loaded["train"], arguments)
     if isinstance(loaded["train"], Dataset) and not report.kept:
         raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
+    if arguments.train_weights:
+        loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
     return Corpus(loaded, report)
+
+
+def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
+    """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
+    languages = arguments.languages
+    if languages.source is not None and languages.target is not None:
+        return languages.source, languages.target
+    if arguments.dataset == "demo" and languages == Languages():
+        return DEMO_LANGUAGES
+    raise ValueError(
+        f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
+        "--source_lang en --target_lang de."
+    )
+
+
+def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
+    """Returns the references of a test set: its target side, and those in further files.
+
+    Args:
+        arguments: Where the references are.
+        name: The test set.
+        targets: Its target side.
+    """
+    columns = [list(targets)]
+    for file in arguments.further_references.get(name, []):
+        columns.append(list(lines_in_files([file])))
+        require_same_number(columns[-1], targets, f"lines in {file}")
+    return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]
+
+
+def content_digests(arguments: CorpusArguments, corpus: Corpus) -> dict[str, dict[str, str]]:
+    """Returns for each split the SHA-256 of its files, or of its text if it comes from a dataset.
+
+    A dataset that is streamed is left out: it would have to be read to the end.
+    """
+    if not arguments.dataset:
+        languages = languages_of_corpus(arguments)
+        return {split: digests_of(arguments.files(split), *languages) for split in SPLITS if arguments.files(split)}
+    return {
+        split: {f"the {split} split of {arguments.dataset}": _digest(text)}
+        for split, text in corpus.splits.items()
+        if isinstance(text, Dataset)
+    }
+
+
+def _digest(text: Dataset) -> str:
+    digest = hashlib.sha256()
+    for batch in text.iter(batch_size=1000):
+        for side in ("source", "target"):
+            digest.update("\n".join(line.replace("\n", "\n ") for line in batch[side]).encode())
+            digest.update(b"\n\n")  # the end of a side
+    return digest.hexdigest()
 
 
 def tokenize(
@@ -149,7 +229,7 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 
 def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
     pairs = demo_corpus(split)
-    source, target = choose_columns(pairs[0], (arguments.source_lang, arguments.target_lang), "The demo corpus")
+    source, target = choose_columns(pairs[0], languages_of_corpus(arguments), "The demo corpus")
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
     dataset = Dataset.from_dict(columns, features=TEXT)
     return dataset.to_iterable_dataset() if arguments.streaming else dataset
@@ -159,10 +239,30 @@ def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDa
 
 
 def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    if split != "train" or not arguments.train_weights:
+        return _load_together(arguments, split, arguments.files(split))
+    parts = [_load_together(arguments, split, [file]) for file in arguments.train_files]
+    return concatenate_datasets(
+        [part.add_column(FILE, np.full(len(part), number)) for number, part in enumerate(parts)]
+    )
+
+
+def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport, seed: int) -> Dataset:
+    """Repeats the pairs of each file by its weight, and reports how many there are then."""
+    file_of_pair = dataset.with_format("numpy")[FILE][:]
+    chosen = []
+    for number, (file, weight) in enumerate(zip(arguments.train_files, arguments.train_weights, strict=True)):
+        pairs = np.flatnonzero(file_of_pair == number)
+        chosen.append(pairs[copies(len(pairs), weight, seed + number)])
+        report.mixed[f"{file} x {weight:g}"] = len(chosen[-1])
+    return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
+
+
+def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> Dataset | IterableDataset:
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
-        "files": tuple(arguments.files(split)),
-        "languages": (arguments.source_lang, arguments.target_lang),
+        "files": tuple(files),
+        "languages": languages_of_corpus(arguments),
         "columns": tuple(arguments.columns),
     }
     if next(_generate(**where), None) is None:  # this also reports a missing file before any work is done
@@ -229,7 +329,8 @@ def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset
 
 def _choose_config(arguments: CorpusArguments) -> str | None:
     names = get_dataset_config_names(arguments.dataset)
-    pair = [f"{arguments.source_lang}-{arguments.target_lang}", f"{arguments.target_lang}-{arguments.source_lang}"]
+    source_lang, target_lang = languages_of_corpus(arguments)
+    pair = [f"{source_lang}-{target_lang}", f"{target_lang}-{source_lang}"]
     for name in names:
         if any(name.endswith(languages) for languages in pair):
             return name
@@ -243,7 +344,7 @@ def _choose_config(arguments: CorpusArguments) -> str | None:
 
 def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
     """Converts the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, to `source` and `target`."""
-    languages = (arguments.source_lang, arguments.target_lang)
+    languages = languages_of_corpus(arguments)
     names = dataset.column_names or list(next(iter(dataset)))
     nested = "translation" in names
     if nested:

@@ -6,6 +6,7 @@ Every reader yields `(source, target)`. An error names the file and line; text i
 import csv
 import glob
 import gzip
+import hashlib
 import json
 import shutil
 import tempfile
@@ -18,6 +19,8 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from vanilla_transformer.languages import differ
 
 
 Pairs = Iterator[tuple[str, str]]
@@ -55,6 +58,15 @@ def state_of(files: Iterable[str], source_lang: str, target_lang: str) -> tuple:
     return tuple((str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in paths)
 
 
+def digests_of(files: Iterable[str], source_lang: str, target_lang: str) -> dict[str, str]:
+    """Returns the SHA-256 of the content of each file."""
+    digests = {}
+    for path in (path for pattern in files for path in _expand(pattern, source_lang, target_lang)):
+        with path.open("rb") as file:
+            digests[str(path)] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
 # --- finding files ---
 
 
@@ -84,6 +96,8 @@ def _kind(path: Path) -> str:
 def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tuple[Path, Path]]:
     """Returns pairs of text files: those that differ only in the language suffix, or any two files as they are."""
     if len(paths) == 2 and not {_kind(path) for path in paths} & {f".{source_lang}", f".{target_lang}"}:
+        require_language(paths[0], source_lang)
+        require_language(paths[1], target_lang)
         return [(paths[0], paths[1])]
     sides: dict[str, dict[str, Path]] = {}
     for path in paths:
@@ -102,6 +116,13 @@ def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tupl
             missing = target_lang if source_lang in files else source_lang
             raise ValueError(f"{next(iter(files.values()))} has no other side: give {stem}.{missing} too.")
     return [(files[source_lang], files[target_lang]) for files in sides.values()]
+
+
+def require_language(path: str | Path, language: str | None) -> None:
+    """Refuses a file whose name ends in the code of another language, such as `.de` for French."""
+    code = _kind(Path(path)).removeprefix(".")
+    if language is not None and len(code) == 2 and code.isalpha() and differ(code, language):
+        raise ValueError(f"{path} is {code!r} by its name, but {language!r} is needed: give that file.")
 
 
 # --- reading files ---

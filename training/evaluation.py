@@ -19,6 +19,7 @@ from vanilla_transformer.atomic_writes import one_line
 from vanilla_transformer.loss import IGNORED_LABEL
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
 from vanilla_transformer.training.bleu_metric import BleuMetric
+from vanilla_transformer.training.metrics import Reference
 
 
 # --- loss ---
@@ -86,12 +87,14 @@ def translate_texts(
     return [text for _, text in sorted(gather_object(list(zip(share, translations, strict=True))))]
 
 
-def score_texts(translations: Sequence[str], references: Sequence[str], **options: Any) -> dict[str, dict[str, Any]]:
+def score_texts(
+    translations: Sequence[str], references: Sequence[Reference], **options: Any
+) -> dict[str, dict[str, Any]]:
     """Returns the score and signature of each measure, from the metric in `bleu_metric.py`.
 
     Args:
         translations: The translations.
-        references: The references, one for each translation.
+        references: The reference of each translation, or several.
         options: Options of `metrics.measures`; `names` chooses the measures.
     """
     metric = BleuMetric(keep_in_memory=True)

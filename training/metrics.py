@@ -8,7 +8,7 @@
 | `chrf`, `ter` | character F-score; edits per reference word, lower is better |
 
 `paper_bleu` and `tokenized_bleu` count as Moses's multi-bleu.perl does. Their tokens come from sacremoses
-(`pip install vanilla-transformer[moses]`) unless the text is already tokenised; without it they are left out.
+(`pip install sacremoses`) unless the text is already tokenised; without it they are left out.
 """
 
 import re
@@ -35,6 +35,9 @@ NAMES = ("sacrebleu", "paper_bleu", "tokenized_bleu", "chrf", "ter")
 NOT_ASCII_SPACE = re.compile(r"[^\S \t\n\r\f\v]")
 
 
+Reference = str | Sequence[str]  # the reference of a sentence, or several
+
+
 class Figure(NamedTuple):
     """A score and its signature. Scores with different signatures cannot be compared."""
 
@@ -56,10 +59,17 @@ class Measure:
     prepare: Callable[[str], str] = str
     tokens: str | None = None
 
-    def __call__(self, hypotheses: Sequence[str], references: Sequence[str]) -> Figure:
+    def __call__(self, hypotheses: Sequence[str], references: Sequence[Reference]) -> Figure:
         require_same_number(hypotheses, references)
-        score = self.metric.corpus_score(self.prepared(hypotheses), [self.prepared(references)]).score
+        score = self.metric.corpus_score(self.prepared(hypotheses), self.streams(references)).score
         return Figure(score, self.sign(self.metric.get_signature()))
+
+    def streams(self, references: Sequence[Reference]) -> list[list[str]]:
+        """Returns the references as the metric gets them: the first of each sentence, the second of each, ..."""
+        several = [[one] if isinstance(one, str) else list(one) for one in references]
+        if len(numbers := {len(one) for one in several}) > 1:
+            raise ValueError(f"Sentences have {min(numbers)} to {max(numbers)} references: give each the same number.")
+        return [self.prepared(stream) for stream in zip(*several, strict=True)]
 
     def prepared(self, sentences: Sequence[str]) -> list[str]:
         """Returns the sentences as the metric gets them."""
@@ -104,17 +114,17 @@ def measures(
     return {name: measure for name, measure in chosen.items() if name in names}
 
 
-def measure(hypotheses: Sequence[str], references: Sequence[str], **options: Any) -> dict[str, Figure]:
+def measure(hypotheses: Sequence[str], references: Sequence[Reference], **options: Any) -> dict[str, Figure]:
     """Returns the figure of each measure; the options are those of `measures`."""
     return {name: figure_of(hypotheses, references) for name, figure_of in measures(**options).items()}
 
 
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> Figure:
+def bleu(hypotheses: Sequence[str], references: Sequence[Reference]) -> Figure:
     """Returns sacreBLEU's score and signature."""
     return Measure(BLEU())(hypotheses, references)
 
 
-def require_same_number(hypotheses: Sequence[str], references: Sequence[str], what: str = "hypotheses") -> None:
+def require_same_number(hypotheses: Sequence[str], references: Sequence[Reference], what: str = "hypotheses") -> None:
     """Raises a ValueError unless each hypothesis has a reference."""
     if not references:
         raise ValueError("There are no references: nothing can be measured.")
@@ -168,7 +178,7 @@ def _moses(language: str) -> tuple[Callable[[str], str] | None, str]:
     except ImportError:
         logger.warning_once(
             "No paper_bleu and tokenized_bleu: they need tokens, and sacremoses is not installed (pip install "
-            "vanilla-transformer[moses]). For text that is already tokenised, set tokenized."
+            "sacremoses). For text that is already tokenised, set tokenized."
         )
         return None, ""
     tokenizer = MosesTokenizer(language)
@@ -196,7 +206,7 @@ class Bucket(NamedTuple):
 def bleu_by_length(
     sources: Sequence[str],
     hypotheses: Sequence[str],
-    references: Sequence[str],
+    references: Sequence[Reference],
     bounds: Sequence[int] = (10, 20, 30, 40, 50),
     figure_of: Measure | None = None,
 ) -> list[Bucket]:
@@ -246,7 +256,7 @@ class Comparison(NamedTuple):
 
 
 def paired_bootstrap(
-    system: Sequence[str], baseline: Sequence[str], references: Sequence[str], by: Measure, samples: int = 1000
+    system: Sequence[str], baseline: Sequence[str], references: Sequence[Reference], by: Measure, samples: int = 1000
 ) -> Comparison:
     """Compares two systems by sacreBLEU's paired bootstrap resampling.
 
@@ -255,10 +265,12 @@ def paired_bootstrap(
     """
     require_same_number(system, references)
     require_same_number(baseline, references, "hypotheses of the baseline")
-    named = [("baseline", by.prepared(baseline)), ("system", by.prepared(system))]
-    test = PairedTest(named, {"metric": by.metric}, [by.prepared(references)], test_type="bs", n_samples=samples)
+    named: list[tuple[str, Sequence[str]]] = [("baseline", by.prepared(baseline)), ("system", by.prepared(system))]
+    test = PairedTest(named, {"metric": by.metric}, by.streams(references), test_type="bs", n_samples=samples)
     signatures, results = test()
     ((name, signature),) = signatures.items()
+    baseline_result: Any
+    system_result: Any
     baseline_result, system_result = results[name]
     # sacreBLEU counts only differences larger than the observed one, so equal systems would get p = 0.
     p_value = 1.0 if system_result.score == baseline_result.score else system_result.p_value
@@ -275,7 +287,9 @@ def paired_bootstrap(
 # --- learned metrics ---
 
 
-def comet(name_or_path: str, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str]) -> Figure:
+def comet(
+    name_or_path: str, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Reference]
+) -> Figure:
     """Returns the score of a COMET model: a checkpoint file, or a name that COMET downloads."""
     require_comet()
     from comet import download_model, load_from_checkpoint
@@ -285,7 +299,7 @@ def comet(name_or_path: str, sources: Sequence[str], hypotheses: Sequence[str], 
         logger.warning(f"COMET looks for {name_or_path} in its cache and downloads it if it is not there.")
         path = download_model(name_or_path)
     rows = [
-        {"src": source, "mt": hypothesis, "ref": reference}
+        {"src": source, "mt": hypothesis, "ref": reference if isinstance(reference, str) else reference[0]}
         for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
     ]
     prediction = load_from_checkpoint(path).predict(rows, batch_size=16, gpus=int(torch.cuda.is_available()))

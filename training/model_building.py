@@ -15,18 +15,29 @@ from transformers import (
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
 from vanilla_transformer.decoding_options import set_decoding
+from vanilla_transformer.languages import Languages, record_languages
+from vanilla_transformer.loading import load_config, load_model
+from vanilla_transformer.searches import require_own_options
 from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import ModelArguments
 
 
 # Read by the training objective from any config, whether its class has the field or not.
 LABEL_SMOOTHING = "label_smoothing"
+MASK_FIELD = "mask_token_id"  # of the config of a model that predicts masked tokens
+# Config fields that say nothing about the shape or the meaning of weights, or follow from the vocabulary.
+FREE_FIELDS = (
+    *("dropout", "attention_dropout", "activation_dropout", LABEL_SMOOTHING, "initializer_gain", "use_cache"),
+    *("vocab_size", "target_vocab_size"),
+)
 
 
 def make_model(
     arguments: ModelArguments,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    languages: Languages = Languages(),  # noqa: B008 (immutable)
 ) -> PreTrainedModel:
     """Builds a new model that fits the tokenizers, or loads a trained one to continue from.
 
@@ -34,15 +45,25 @@ def make_model(
         arguments: The model's keys of the recipe.
         tokenizer: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
+        languages: The languages it is trained for, which its config records.
     """
     if arguments.model_name_or_path:
         model = load_trained(arguments, arguments.model_name_or_path)
     else:
         model = AutoModelForSeq2SeqLM.from_config(make_config(arguments, tokenizer, target_tokenizer))
-    decoding = {name: getattr(arguments, name) for name in ("num_beams", "length_penalty")}
-    if any(value is not None for value in decoding.values()):
-        set_decoding(model.generation_config, **decoding)
+        if arguments.initialize_from:
+            initialize(model, arguments.initialize_from)
+    record_languages(model.config, languages)
+    decoding = arguments.decoding
+    if decoding:
+        require_own_options(model, decoding)
+        set_decoding(model, **decoding)
     return model
+
+
+def needs_mask_token(arguments: ModelArguments) -> bool:
+    """Returns whether a new model of this type needs `<mask>` in its vocabulary. A trained model has it already."""
+    return not arguments.model_name_or_path and hasattr(default_config(arguments.model_type), MASK_FIELD)
 
 
 # --- a new model ---
@@ -94,6 +115,8 @@ def vocabulary_fields(
         "eos_token_id": tokenizer.eos_token_id,
         "decoder_start_token_id": start,
     }
+    if hasattr(default, MASK_FIELD):
+        fields[MASK_FIELD] = (target_tokenizer or tokenizer).mask_token_id
     if getattr(default, "forced_eos_token_id", None) is not None:  # MarianMT and BART end every translation with it
         fields["forced_eos_token_id"] = tokenizer.eos_token_id
     if target_tokenizer is not None:
@@ -112,13 +135,44 @@ def _separate_vocabulary(default: PreTrainedConfig, size: int) -> dict[str, Any]
     )
 
 
+def initialize(model: PreTrainedModel, path: str) -> None:
+    """Copies all weights that a new model shares with a trained one of another type, such as a teacher.
+
+    Args:
+        model: The new model. Its vocabulary may have more tokens at the end; these keep their random embeddings.
+        path: The trained model.
+    """
+    trained = load_model(path, dtype=torch.float32)
+    _require_same_network(model.config, trained.config, path)
+    weights = trained.state_dict()
+    with torch.no_grad():
+        for name, weight in model.state_dict().items():
+            if name in weights:
+                weight[: len(weights[name])] = weights[name]
+
+
+def _require_same_network(config: PreTrainedConfig, trained: PreTrainedConfig, path: str) -> None:
+    for name in type(trained).__annotations__:
+        theirs, ours = getattr(trained, name), getattr(config, name, None)
+        if name not in FREE_FIELDS and theirs != ours:
+            raise ValueError(
+                f"initialize_from {path} has {name}={theirs!r}, but the new model has {ours!r}: set {name} in "
+                "model_config."
+            )
+    if trained.vocab_size > config.vocab_size:
+        raise ValueError(
+            f"initialize_from {path} has {trained.vocab_size:,} tokens, but the new model has {config.vocab_size:,}: "
+            "leave out tokenizer to use its vocabulary."
+        )
+
+
 # --- a trained model ---
 
 
 def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
     """Loads a trained model in float32. `model_config` may change its dropout and label smoothing only."""
     fields = arguments.config_fields
-    config = AutoConfig.from_pretrained(path)
+    config = load_config(path)
     if arguments.model_type not in (ModelArguments.model_type, config.model_type):
         raise ValueError(
             f"model_type={arguments.model_type!r}, but the trained model {path} is a {config.model_type}: leave "
@@ -126,7 +180,7 @@ def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
         )
     for name, value in fields.items():
         _require_changeable(config, name, value, path)
-    return AutoModelForSeq2SeqLM.from_pretrained(path, dtype=torch.float32, **fields)
+    return load_model(path, dtype=torch.float32, **fields)
 
 
 def _require_changeable(config: PreTrainedConfig, name: str, value: Any, path: str) -> None:

@@ -32,6 +32,7 @@ from transformers.trainer_utils import unwrap_peft_model
 
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 from vanilla_transformer.spelling import suggestion
+from vanilla_transformer.training.masking import Glancing, MaskedTargets, UniformMasking
 from vanilla_transformer.training.r_drop import RDropCrossEntropy
 
 
@@ -115,19 +116,58 @@ def make_cross_entropy(
     args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None
 ) -> Objective:
     """Label-smoothed cross-entropy (section 5.4); epsilon is the config's `label_smoothing`, 0 where it has none."""
+    _require_masks(args, config, wanted=False)
+    return _label_smoothed(args, config, pad_token_id)
+
+
+def _label_smoothed(
+    args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None
+) -> CriterionObjective:
     epsilon = getattr(config, "label_smoothing", 0.0)
     return CriterionObjective(LabelSmoothedCrossEntropy(epsilon, args.smoothing, pad_token_id))
 
 
 def make_r_drop(args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None) -> Objective:
     """Label-smoothed cross-entropy of two passes that must agree; `r_drop` is the weight of the agreement."""
+    _require_masks(args, config, wanted=False)
     epsilon = getattr(config, "label_smoothing", 0.0)
     return CriterionObjective(RDropCrossEntropy(epsilon, args.smoothing, pad_token_id, alpha=args.r_drop), copies=2)
+
+
+def make_uniform_masking(
+    args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None
+) -> Objective:
+    """Label-smoothed cross-entropy of masked tokens, a random number of them, and of the length."""
+    _require_masks(args, config, wanted=True)
+    return UniformMasking(_label_smoothed(args, config, pad_token_id), MaskedTargets.of(config))
+
+
+def make_glancing(
+    args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None
+) -> Objective:
+    """The same with fewer masks the worse the model's first guess is; `glancing_ratio` says how many fewer."""
+    _require_masks(args, config, wanted=True)
+    return Glancing(_label_smoothed(args, config, pad_token_id), MaskedTargets.of(config), args.glancing_ratio)
+
+
+def _require_masks(args: "TranslationTrainingArguments", config: PreTrainedConfig, *, wanted: bool) -> None:
+    """Refuses an objective that does not fit the model, and noise on a prefix that the decoder does not read."""
+    has_mask = getattr(config, "decoder_is_causal", True) is False
+    if has_mask != wanted:
+        fitting = "uniform_masking or glancing" if has_mask else "cross_entropy or r_drop"
+        raise ValueError(
+            f"objective={args.objective!r} does not fit model_type {config.model_type}: set it to {fitting}."
+        )
+    for name in ("prefix_replace", "prefix_drop"):
+        if wanted and getattr(args, name):
+            raise ValueError(f"{name}={getattr(args, name)}: this decoder reads masks and no prefix. Leave it out.")
 
 
 OBJECTIVES: dict[str, Callable[["TranslationTrainingArguments", PreTrainedConfig, int | None], Objective]] = {
     "cross_entropy": make_cross_entropy,
     "r_drop": make_r_drop,
+    "uniform_masking": make_uniform_masking,
+    "glancing": make_glancing,
 }
 
 

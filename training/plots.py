@@ -1,4 +1,4 @@
-"""Pictures of results, drawn with matplotlib (`pip install vanilla-transformer[plots]`) if it is installed."""
+"""Pictures of results, drawn with matplotlib (`pip install matplotlib`) if it is installed."""
 
 import importlib.util
 import json
@@ -41,7 +41,7 @@ def _pyplot() -> Any:
     try:
         import matplotlib
     except ImportError:
-        logger.warning_once("No pictures: matplotlib is not installed (pip install vanilla-transformer[plots]).")
+        logger.warning_once("No pictures: matplotlib is not installed (pip install matplotlib).")
         return None
     matplotlib.use("Agg")
     from matplotlib import pyplot
@@ -80,7 +80,7 @@ def plot_learning_curve(metrics: Path, picture: Path) -> None:
 def require_matplotlib() -> None:
     """Raises an error if matplotlib is missing, for commands that only draw."""
     if importlib.util.find_spec("matplotlib") is None:
-        raise ImportError("matplotlib is missing, which draws the pictures: pip install vanilla-transformer[plots].")
+        raise ImportError("matplotlib is missing, which draws the pictures: pip install matplotlib.")
 
 
 def plot_learning_rates(curves: Sequence[tuple[int, int]], steps: int, picture: Path) -> None:
@@ -120,14 +120,22 @@ def plot_positions(vectors: torch.Tensor, picture: Path, title: str = "") -> Non
     pyplot.close(figure)
 
 
-def plot_bleu_by_length(buckets: Sequence[Bucket], picture: Path) -> None:
-    """A bar of BLEU for each bucket of source lengths, with the number of its sentences."""
+def plot_bleu_by_length(systems: Mapping[str, Sequence[Bucket]], picture: Path) -> None:
+    """Bars of BLEU for each bucket of source lengths, one for each system. All systems have the same buckets."""
     pyplot = _pyplot()
     if pyplot is None:
         return
     figure, axis = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    bars = axis.bar([bucket.label for bucket in buckets], [bucket.sacrebleu for bucket in buckets])
-    axis.bar_label(bars, [f"{bucket.sacrebleu:.1f}\n{bucket.sentences:,} sent." for bucket in buckets], padding=2)
+    buckets = next(iter(systems.values()))
+    width = 0.8 / len(systems)
+    for number, (name, scores) in enumerate(systems.items()):
+        shift = (number - (len(systems) - 1) / 2) * width
+        places = [place + shift for place in range(len(scores))]
+        bars = axis.bar(places, [bucket.sacrebleu for bucket in scores], width, label=name)
+        axis.bar_label(bars, [f"{bucket.sacrebleu:.1f}" for bucket in scores], padding=2, fontsize=8)
+    axis.set_xticks(range(len(buckets)), [f"{bucket.label}\n{bucket.sentences:,} sent." for bucket in buckets])
+    if len(systems) > 1:
+        axis.legend()
     axis.margins(y=0.15)
     axis.set_title("BLEU by sentence length")
     axis.set_xlabel("words of the source")
@@ -247,16 +255,18 @@ def plot_attention(
         return
     size = (2 + 0.4 * len(source), 1.5 + 0.4 * len(target))
     figure, axis = pyplot.subplots(figsize=size, layout="constrained")
-    axis.imshow(weights.float().numpy(), cmap="viridis", vmin=0, aspect="auto")
+    scale = pyplot.matplotlib.colors.PowerNorm(0.5, vmin=0, vmax=1)  # as in the pictures of all heads
+    image = axis.imshow(weights.float().numpy(), cmap="viridis", norm=scale, aspect="auto")
+    figure.colorbar(image, ax=axis, label="weight (colour: its root)")
     _name_columns(axis, source, rotation=60, ha="right")
     _name_rows(axis, target)
-    axis.set_title(title)
+    axis.set_title(textwrap.fill(title, max(int(size[0] * 10), 40)), fontsize=10, parse_math=False)
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
 
 
-def plot_attention_heads(maps: AttentionMaps, picture: Path) -> None:
-    """Heat maps of all heads, one row for each layer, on one scale."""
+def plot_attention_heads(maps: AttentionMaps, picture: Path, sentence: str = "") -> None:
+    """Heat maps of all heads, one row for each layer, on one scale, under the sentence they belong to."""
     pyplot = _pyplot()
     if pyplot is None:
         return
@@ -273,10 +283,10 @@ def plot_attention_heads(maps: AttentionMaps, picture: Path) -> None:
         axis.set_title(f"layer {layer + 1}, head {head + 1}", fontsize=8)
         _name_columns(axis, maps.columns if layer == layers - 1 else (), every_column, rotation=90, fontsize=7)
         _name_rows(axis, maps.rows if head == 0 else (), every_row, fontsize=7)
-    figure.suptitle(maps.kind)
+    figure.suptitle("\n".join([maps.kind, *textwrap.wrap(sentence, max(int(size[0] * 12), 40))]), parse_math=False)
     figure.supxlabel(maps.columns_are, fontsize=9)
     figure.supylabel(maps.rows_are, fontsize=9)
-    figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, fraction=0.05, pad=0.02, label="weight")
+    figure.colorbar(image, ax=axes, shrink=0.6, aspect=30, fraction=0.05, pad=0.02, label="weight (colour: its root)")
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
 

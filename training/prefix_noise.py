@@ -46,7 +46,7 @@ class PrefixNoise:
     replace: float = 0.0
     drop: float = 0.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if min(self.replace, self.drop) < 0 or self.replace + self.drop > 1:
             raise ValueError(
                 f"replace={self.replace} and drop={self.drop} must be numbers from 0 to 1 whose sum is at most 1."
@@ -122,6 +122,8 @@ class NoisyPrefixCollator:
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch, so that a batch with the same sentences gets new noise in each epoch."""
         self.epoch = epoch
+        if hasattr(self.collator, "set_epoch"):
+            self.collator.set_epoch(epoch)
 
     def __call__(self, examples: list[dict]) -> Any:
         batch = self.collator(examples)

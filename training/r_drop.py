@@ -30,7 +30,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
 
     alpha: float = 5.0
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         super().__post_init__()
         if not self.alpha >= 0:
             raise ValueError(f"r_drop={self.alpha} must not be negative; the paper's alpha is 5.")

@@ -1,17 +1,25 @@
 """Train a translation model from a recipe.
 
-    vanilla-train training/recipes/demo.yaml
-    vanilla-train training/recipes/multi30k_en_de.yaml --max_steps 5000 --output_dir runs/mine
+    vanilla-train demo
+    vanilla-train multi30k_en_de --max_steps 5000 --output_dir runs/mine
+    vanilla-train multi30k_en_de --source_lang en --target_lang fr --train_files data/train --validation_files data/val
 
-A recipe is a YAML file. Every key of it is also an option here, and the option wins. The same command trains in one
-process or, with `accelerate launch`, in several:
+A recipe is a YAML file, or the name of one that comes with this package. Every key of it is also an option here, and
+the option wins. --list_recipes shows the names. A copy to change:
+
+    vanilla-train multi30k_en_de --save_recipe mine.yaml
+    vanilla-train mine.yaml
+
+The same command trains in one process or, with `accelerate launch`, in several:
 
     accelerate launch --config_file training/accelerate/eight_gpus.yaml training/train.py RECIPE
 
-To resume a run that was stopped by Ctrl-C or a crash, add --resume_from_checkpoint last.
+To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_from_checkpoint last.
 """
 
 import re
+import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +29,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
 from vanilla_transformer.atomic_writes import whole_folder, write_json
 from vanilla_transformer.decoding_options import with_defaults
-from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
+from vanilla_transformer.languages import Languages, load_languages
+from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, with_mask_token
 from vanilla_transformer.training.arguments import (
     CorpusArguments,
     ModelArguments,
@@ -29,11 +38,21 @@ from vanilla_transformer.training.arguments import (
     errors_as_sentences,
     parse_arguments,
 )
-from vanilla_transformer.training.averaging import average, checkpoints, load_states, step_of
-from vanilla_transformer.training.corpus import Corpus, load_corpus, tokenize
-from vanilla_transformer.training.model_building import make_model
+from vanilla_transformer.training.averaging import average, load_states, scheduled_checkpoints, step_of
+from vanilla_transformer.training.corpus import (
+    Corpus,
+    content_digests,
+    languages_of_corpus,
+    load_corpus,
+    references_of,
+    tokenize,
+)
+from vanilla_transformer.training.model_building import make_model, needs_mask_token
+from vanilla_transformer.training.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.training.run_directory import (
+    exclusive,
     require_fresh,
+    require_same_content,
     require_same_data,
     write_description,
     write_recipe,
@@ -49,8 +68,18 @@ Datasets = dict[str, Dataset | IterableDataset]
 
 
 def main(argv: list[str] | None = None) -> None:
+    words = list(sys.argv[1:] if argv is None else argv)
     with errors_as_sentences():
-        train(*parse_recipe(__doc__, argv))
+        match words:
+            case ["--list_recipes"]:
+                print(describe_recipes())
+            case [recipe, "--save_recipe", path]:
+                save_recipe(recipe, path)
+                print(f"{path} is a copy of the recipe {recipe}: change it, then run vanilla-train {path}")
+            case _:
+                arguments = parse_recipe(__doc__, words)
+                if train(*arguments) is None and arguments[-1].should_save:
+                    print("To resume: add --resume_from_checkpoint last to the same command.")
 
 
 def parse_recipe(description: str, argv: list[str] | None = None) -> Recipe:
@@ -68,9 +97,21 @@ def train(
     """Does a complete run: corpus, vocabulary, model, training, average of checkpoints, test.
 
     Returns:
-        The content of results.json, or `None` if Ctrl-C stopped the run.
+        The content of results.json, or `None` if Ctrl-C or SIGTERM stopped the run.
     """
+    with exclusive(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
+        return _train(model_arguments, corpus_arguments, vocabulary_arguments, args)
+
+
+def _train(
+    model_arguments: ModelArguments,
+    corpus_arguments: CorpusArguments,
+    vocabulary_arguments: VocabularyArguments,
+    args: TranslationTrainingArguments,
+) -> dict[str, Any] | None:
     folder = Path(args.output_dir)
+    corpus_arguments = with_languages(corpus_arguments, model_arguments)
+    require_validation(corpus_arguments, args)
     require_fresh(folder, args.resume_from_checkpoint)
     if args.resume_from_checkpoint:
         require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
@@ -79,30 +120,57 @@ def train(
         # The first process of a new run learns the vocabulary, even if a refused run left one; the others load it.
         learn = not args.resume_from_checkpoint and args.process_index == 0
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
-    model = make_model(model_arguments, *tokenizers)
+    if args.average_if_better and "validation" not in datasets:
+        raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")
+    digests = content_digests(corpus_arguments, corpus) if args.should_save else {}
+    if args.resume_from_checkpoint:
+        require_same_content(folder, digests)
+    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     trainer = TranslationTrainer(
         model,
         args,
-        tokenizer=tokenizers[0],
+        processing_class=tokenizers[0],
         target_tokenizer=tokenizers[1],
         train_dataset=datasets["train"],
         eval_dataset=datasets.get("validation"),
     )
     if args.should_save:
-        write_description(folder, model, corpus, datasets, args)
+        write_description(folder, model, corpus, datasets, args, digests)
         print(
             f"{corpus.report}\n{model.num_parameters():,} parameters, {len(tokenizers[0]):,} tokens in the vocabulary"
         )
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     if trainer.stopped_by_hand:
         if args.should_save:
-            print(f"Stopped at step {trainer.state.global_step}. To resume: add --resume_from_checkpoint last")
+            print(f"Stopped at step {trainer.state.global_step}; its checkpoint is saved.")
         return None
-    return finish(trainer, datasets)
+    return finish(trainer, datasets, corpus_arguments)
+
+
+def require_validation(corpus_arguments: CorpusArguments, args: TranslationTrainingArguments) -> None:
+    """Refuses evaluations during training without a validation set."""
+    if args.eval_strategy != "no" and not corpus_arguments.dataset and not corpus_arguments.validation_files:
+        raise ValueError(
+            f"eval_strategy is {args.eval_strategy.value!r}, but there is no text to evaluate on: give "
+            "--validation_files, or --eval_strategy no."
+        )
+
+
+def with_languages(corpus_arguments: CorpusArguments, model_arguments: ModelArguments) -> CorpusArguments:
+    """Fills in languages that are not given: those of the trained model to continue from, or of the corpus.
+
+    Other languages than the model's may be given: a model for one pair is a good start for another.
+    """
+    if model_arguments.model_name_or_path and not corpus_arguments.languages:
+        recorded = load_languages(model_arguments.model_name_or_path)
+        given = corpus_arguments.languages
+        languages = Languages(given.source or recorded.source, given.target or recorded.target)
+        corpus_arguments = corpus_arguments.with_languages(languages)
+    return corpus_arguments.with_languages(languages_of_corpus(corpus_arguments))
 
 
 def prepare_data(
@@ -112,6 +180,7 @@ def prepare_data(
     folder: Path,
     *,
     learn: bool,
+    seed: int,
 ) -> tuple[Corpus, Datasets, Tokenizers]:
     """Loads the corpus and the tokenizers, and tokenises every split.
 
@@ -121,13 +190,17 @@ def prepare_data(
         vocabulary_arguments: How to learn a vocabulary, if none is given.
         folder: The folder of the run, which keeps a learned tokenizer.
         learn: Whether this process learns the vocabulary; if not, it loads the one in the folder.
+        seed: Seed of what a fraction in `train_weights` draws.
     """
-    corpus = load_corpus(corpus_arguments)
-    given = model_arguments.tokenizer or model_arguments.model_name_or_path
+    corpus = load_corpus(corpus_arguments, seed=seed)
+    given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
     if not given and learn:
         with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:
             learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
     tokenizers = load_tokenizers(given or folder / "tokenizer")
+    if needs_mask_token(model_arguments):
+        source, target = tokenizers
+        tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))
     datasets: Datasets = {}
     for split, text in corpus.splits.items():
         if split != "train" and isinstance(text, IterableDataset):
@@ -136,23 +209,23 @@ def prepare_data(
     return corpus, datasets, tokenizers
 
 
-def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
-    """Makes the final model, measures it on the validation and test sets, and saves it.
+def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: CorpusArguments) -> dict[str, Any]:
+    """Makes the final model, measures it on the validation set and all test sets, and saves it.
 
     Returns:
         The content of results.json.
     """
     args, folder = trainer.args, Path(trainer.args.output_dir)
     model = trainer.whole_model()
-    averaged = _load_final_weights(trainer, model)
     results: dict[str, Any] = {
-        "averaged": averaged,
+        **_load_final_weights(trainer, model, datasets.get("validation")),
         "ema_decay": args.ema_decay,
-        "decoding": with_defaults(model.generation_config),
+        "decoding": with_defaults(model),
     }
-    scored = [split for split in ("validation", "test") if split in datasets]
+    scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
     for split in scored:
-        results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt")
+        references = references_of(corpus_arguments, split, datasets[split]["target"][:])
+        results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt", references)
     if args.should_save:
         with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
             trainer.save_final(model, temporary)
@@ -164,16 +237,33 @@ def finish(trainer: TranslationTrainer, datasets: Datasets) -> dict[str, Any]:
     return results
 
 
-def _load_final_weights(trainer: TranslationTrainer, model: PreTrainedModel) -> list[str]:
-    """Loads the average of the last checkpoints, or the moving average, and returns the names of the checkpoints."""
+def _load_final_weights(
+    trainer: TranslationTrainer, model: PreTrainedModel, validation: Dataset | None
+) -> dict[str, Any]:
+    """Loads the average of the last checkpoints, or the moving average.
+
+    Returns:
+        For results.json: the names of the averaged checkpoints, and the BLEU that the choice was made by, if any.
+    """
     args = trainer.args
-    done = [path for path in checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
-    last = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
-    if last:
-        _load_state(model, average(load_states(last)))
-    elif trainer.ema is not None:
+    done = [path for path in scheduled_checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
+    averaged = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    if trainer.ema is not None:
         _load_state(model, trainer.ema.state)
-    return [path.name for path in last]
+    if not averaged:
+        return {"averaged": []}
+    if not args.average_if_better:
+        _load_state(model, average(load_states(averaged)))
+        return {"averaged": [path.name for path in averaged]}
+    assert validation is not None  # `train` requires it
+    last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    bleu = {"last": trainer.bleu(model, validation)}
+    _load_state(model, average(load_states(averaged)))
+    bleu["mean"] = trainer.bleu(model, validation)
+    if bleu["mean"] < bleu["last"]:
+        _load_state(model, last)
+        averaged = []
+    return {"averaged": [path.name for path in averaged], "validation_bleu_of": bleu}
 
 
 def _load_state(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:

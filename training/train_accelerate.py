@@ -32,11 +32,12 @@ from vanilla_transformer.training.arguments import (
     errors_as_sentences,
 )
 from vanilla_transformer.training.batching import TokenBatchSampler, column_lengths
+from vanilla_transformer.training.corpus import content_digests
 from vanilla_transformer.training.model_building import make_model
 from vanilla_transformer.training.objectives import Objective, make_objective
-from vanilla_transformer.training.run_directory import require_fresh, write_description, write_recipe
+from vanilla_transformer.training.run_directory import exclusive, require_fresh, write_description, write_recipe
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
-from vanilla_transformer.training.train import parse_recipe, prepare_data
+from vanilla_transformer.training.train import parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
@@ -57,17 +58,34 @@ def train(
     """Trains, saves the model in `output_dir/model`, and returns the loss of every update."""
     require_supported(corpus_arguments, args)
     accelerator = make_accelerator(args)
+    with exclusive(Path(args.output_dir)) if accelerator.is_main_process else nullcontext():
+        return _train(accelerator, model_arguments, corpus_arguments, vocabulary_arguments, args)
+
+
+def _train(
+    accelerator: Accelerator,
+    model_arguments: ModelArguments,
+    corpus_arguments: CorpusArguments,
+    vocabulary_arguments: VocabularyArguments,
+    args: TranslationTrainingArguments,
+) -> list[float]:
     folder = Path(args.output_dir)
+    corpus_arguments = with_languages(corpus_arguments, model_arguments)
     require_fresh(folder, resume=None)
     set_seed(args.seed)
     with accelerator.main_process_first():
         corpus, datasets, tokenizers = prepare_data(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=accelerator.is_main_process
+            model_arguments,
+            corpus_arguments,
+            vocabulary_arguments,
+            folder,
+            learn=accelerator.is_main_process,
+            seed=args.seed,
         )
-    model = make_model(model_arguments, *tokenizers)
+    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
     if accelerator.is_main_process:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
-        write_description(folder, model, corpus, datasets, args)
+        write_description(folder, model, corpus, datasets, args, content_digests(corpus_arguments, corpus))
 
     pairs = datasets["train"].select_columns(["input_ids", "labels"])
     sampler = make_sampler(pairs, args, accelerator.num_processes)
@@ -179,7 +197,7 @@ def require_supported(corpus_arguments: CorpusArguments, args: TranslationTraini
         raise ValueError("This loop supports only inverse_sqrt, max_steps and corpora on disk: use train.py.")
     for name in (
         *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
-        *("max_grad_norm", "weight_decay", "early_stopping"),
+        *("max_grad_norm", "weight_decay", "early_stopping", "average_if_better"),
     ):
         if getattr(args, name):
             raise ValueError(

@@ -3,20 +3,22 @@
 import copy
 import json
 import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from datasets import Dataset, IterableDataset
-from safetensors import SafetensorError
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 from transformers import (
     DataCollatorForSeq2Seq,
     EarlyStoppingCallback,
+    EvalPrediction,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     ProgressCallback,
@@ -26,14 +28,17 @@ from transformers import (
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import SchedulerType, TrainOutput, rotate_checkpoints
+from transformers.trainer_utils import SchedulerType, TrainOutput
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import write_lines
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers, with_bpe_dropout
-from vanilla_transformer.training.averaging import COMPLETE, checkpoints
+from vanilla_transformer.atomic_writes import sync_files, write_lines
+from vanilla_transformer.loading import read_object
+from vanilla_transformer.loss import IGNORED_LABEL
+from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers
+from vanilla_transformer.training.averaging import COMPLETE, UNSCHEDULED, checkpoints, scheduled_checkpoints
 from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
+from vanilla_transformer.training.bpe_dropout import BpeDropout
 from vanilla_transformer.training.callbacks import (
     MetricsFile,
     SetEpoch,
@@ -52,8 +57,10 @@ from vanilla_transformer.training.evaluation import (
     translate_texts,
 )
 from vanilla_transformer.training.malloc import keep_freed_memory
+from vanilla_transformer.training.metrics import Reference
 from vanilla_transformer.training.objectives import make_objective
 from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.run_directory import NEWEST
 from vanilla_transformer.training.schedule import inverse_sqrt_schedule
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
@@ -67,54 +74,89 @@ class TranslationTrainer(Seq2SeqTrainer):
     The data sets have the columns `input_ids` and `labels`. `eval_dataset` needs the text columns `source` and
     `target` for BLEU, `train_dataset` needs them for BPE-dropout.
 
+    It takes the arguments of `Seq2SeqTrainer`, and refuses those that would have no effect.
+
     Args:
         model: The model.
         args: The arguments; `args.objective` names what is minimised (see `objectives.py`).
-        tokenizer: The joint or source tokenizer.
+        processing_class: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
         train_dataset: Tokenised pairs to train on.
-        eval_dataset: Tokenised pairs to validate on.
+        eval_dataset: Tokenised pairs to validate on, or several sets by name.
+        data_collator: Makes a batch of pairs; by default `DataCollatorForSeq2Seq`.
+        model_init: Makes a new model for each call of `train`, instead of `model`. `hyperparameter_search` needs it.
+        compute_metrics: Computes further metrics from the token ids of translations and references.
         callbacks: Additional callbacks.
+        optimizers: An optimizer and a schedule, instead of the paper's.
+        tokenizer: The name of `processing_class` in version 0.1.
+        refused: Arguments of `Seq2SeqTrainer` that have no effect here.
     """
 
     args: TranslationTrainingArguments
     lr_scheduler: Any
     control: TrainerControl
     sampler: TokenBatchSampler | WindowedTokenBatches
+    noisy_collator: RetokenizingCollator | NoisyPrefixCollator
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        args: TranslationTrainingArguments,
-        *,
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        model: PreTrainedModel | None = None,
+        args: TranslationTrainingArguments | None = None,
+        data_collator: Callable[[list[dict[str, Any]]], Any] | None = None,
         train_dataset: Dataset | IterableDataset | None = None,
-        eval_dataset: Dataset | None = None,
-        callbacks: Sequence[TrainerCallback] = (),
+        eval_dataset: Dataset | dict[str, Dataset] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[torch.optim.Optimizer | None, Any] = (None, None),
+        *,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        **refused: Any,
     ):
-        self.target_tokenizer = target_tokenizer or tokenizer
-        _require_vocabulary(model, tokenizer, self.target_tokenizer)
-        args.learning_rate = args.rate_for(model.config)
-        self.objective = make_objective(args, model.config, self.target_tokenizer.pad_token_id)
+        _refuse_without_effect(refused)
+        processing_class = processing_class or tokenizer
+        if args is None or processing_class is None:
+            raise ValueError("TranslationTrainer needs args and processing_class, the tokenizer: give both.")
+        self.target_tokenizer = target_tokenizer or processing_class
         self.stop_gently = StopGently()
         self.ema = ExponentialMovingAverage(args.ema_decay) if args.ema_decay else None
-        # The library turns the cache off for training and would save that: a saved model must decode with it.
-        self._use_cache = getattr(model.config, "use_cache", True)
+        own_callbacks = [SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir)]
+        self._papers_rate: float | None = None
+        self._pairs_trained = 0
         super().__init__(
             model=model,
             args=args,
+            data_collator=data_collator or DataCollatorForSeq2Seq(processing_class, model=model),
             train_dataset=train_dataset,
             eval_dataset=eval_dataset,
-            processing_class=tokenizer,
-            data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-            callbacks=[SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir), *callbacks],
+            processing_class=processing_class,
+            model_init=model_init,
+            compute_metrics=compute_metrics,
+            callbacks=[*own_callbacks, *(callbacks or ())],
+            optimizers=optimizers,
         )
+        # The library turns the cache off for training and would save that: a saved model must decode with it.
+        self._use_cache = getattr(self.model.config, "use_cache", True)
         # For the library, what is trained is the objective, and that divides by `num_items_in_batch` for every model.
         self.model_accepts_loss_kwargs = True
+        self._follow_model()
         if args.device.type == "cpu":
             keep_freed_memory()
         self._add_optional_callbacks()
+
+    def _follow_model(self) -> None:
+        """Sets what depends on the model and the arguments, which may both change before a training: the objective,
+        the decoder's inputs, and the paper's learning rate if none is given."""
+        model, args = self.model, self.args
+        _require_vocabulary(model, self.processing_class, self.target_tokenizer)
+        self.training_objective = make_objective(args, model.config, self.target_tokenizer.pad_token_id)
+        if isinstance(self.data_collator, DataCollatorForSeq2Seq):
+            self.data_collator.model = model
+        if args.learning_rate is None or args.learning_rate == self._papers_rate:
+            args.learning_rate = None
+            args.learning_rate = self._papers_rate = args.rate_for(model.config)
 
     def _add_optional_callbacks(self) -> None:
         if self.pop_callback(ProgressCallback) is not None:
@@ -149,6 +191,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             collate_fn=self.training_collator(),
             num_workers=args.dataloader_num_workers,
             pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",
+            prefetch_factor=args.dataloader_prefetch_factor,
+            persistent_workers=args.dataloader_persistent_workers,
         )
         return self.accelerator.prepare(loader)
 
@@ -157,8 +201,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         args, tokenizer = self.args, self.processing_class
         collator: Any = TokenColumns(self.data_collator)
         if args.bpe_dropout:
-            noisy = [with_bpe_dropout(side, args.bpe_dropout) for side in (tokenizer, self.target_tokenizer)]
-            collator = RetokenizingCollator(self.data_collator, *noisy)
+            sides = (tokenizer, self.target_tokenizer)
+            dropouts = [BpeDropout(side, args.bpe_dropout, seed=args.seed) for side in sides]
+            collator = self.noisy_collator = RetokenizingCollator(self.data_collator, *dropouts, seed=args.seed)
         if args.prefix_replace or args.prefix_drop:
             start = self.model.config.decoder_start_token_id
             noise = PrefixNoise.for_tokenizer(
@@ -181,11 +226,26 @@ class TranslationTrainer(Seq2SeqTrainer):
             return super().compute_loss(model, inputs, return_outputs=True)
 
         def forward(num_items_in_batch: torch.Tensor | int | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
-            return {"loss": self.objective(model, inputs, num_items_in_batch)}
+            return {"loss": self.training_objective(model, inputs, num_items_in_batch)}
 
         return super().compute_loss(forward, inputs, num_items_in_batch=num_items_in_batch)
 
+    def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
+        self._pairs_trained += len(inputs["labels"])
+        return super().training_step(model, inputs, *args, **kwargs)
+
+    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> TrainOutput:
+        """Reports the speed in pairs. The library would count `per_device_train_batch_size` pairs for each batch."""
+        pairs = torch.tensor(float(self._pairs_trained), device=self.args.device)
+        steps = max(self.state.global_step - self._initial_global_step, 1)
+        per_step = self.accelerator.reduce(pairs).item() / steps
+        return super()._finalize_training(trial, per_step * self.state.max_steps, start_time)
+
     # --- the paper's schedule ---
+
+    def create_optimizer(self, model: torch.nn.Module | None = None) -> torch.optim.Optimizer:
+        self._follow_model()
+        return super().create_optimizer(model)
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None
@@ -200,19 +260,30 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     def evaluate(
         self,
-        eval_dataset: Dataset | None = None,
+        eval_dataset: Dataset | dict[str, Dataset] | str | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
         **kwargs: Any,
     ) -> dict[str, float]:
         """Measures loss per token, perplexity and BLEU. None depends on batches or on the number of processes."""
         dataset = self.eval_dataset if eval_dataset is None else eval_dataset
+        if isinstance(dataset, str):
+            dataset = self.eval_dataset[dataset]
+        if isinstance(dataset, dict):
+            metrics: dict[str, float] = {}
+            for name, part in dataset.items():
+                metrics |= self.evaluate(part, ignore_keys, f"{metric_key_prefix}_{name}", **kwargs)
+            return metrics
+        if dataset is None:
+            raise ValueError("There is nothing to evaluate on: give eval_dataset.")
         start = time.perf_counter()
         model = self.whole_model()
         training = model.training
         with_bleu = self.args.eval_bleu and {"source", "target"} <= set(dataset.column_names)
-        measured, _ = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
+        measured, translations = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
         measured.pop("signature", None)  # only numbers can be logged
+        if self.compute_metrics is not None and with_bleu:
+            measured |= self.compute_metrics(self._as_prediction(translations, dataset))
         model.train(training)
 
         metrics = {f"{metric_key_prefix}_{name}": value for name, value in measured.items()}
@@ -221,18 +292,52 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
-    def score(self, model: PreTrainedModel, dataset: Dataset, hypotheses: Path) -> dict[str, Any]:
+    def _as_prediction(self, translations: Sequence[str], dataset: Dataset) -> EvalPrediction:
+        """The token ids of translations and references, as the library gives them to `compute_metrics`."""
+        ids = self.target_tokenizer(text_target=list(translations))["input_ids"]
+        return EvalPrediction(predictions=_as_array(ids), label_ids=_as_array(dataset["labels"][:]))
+
+    def hyperparameter_search(
+        self,
+        hp_space: Callable[..., Any] | None = None,
+        compute_objective: Callable[[dict[str, float]], float] | None = None,
+        n_trials: int = 20,
+        direction: str | list[str] | None = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        """The library's search, by default for the highest BLEU, or the lowest loss if `eval_bleu` is off."""
+        metric, best = ("eval_bleu", "maximize") if self.args.eval_bleu else ("eval_loss", "minimize")
+        if compute_objective is None:
+            compute_objective, direction = (lambda metrics: metrics[metric]), direction or best
+        return super().hyperparameter_search(
+            hp_space, compute_objective, n_trials, direction or "minimize", *args, **kwargs
+        )
+
+    def score(
+        self,
+        model: PreTrainedModel,
+        dataset: Dataset,
+        hypotheses: Path,
+        references: Sequence[Reference] | None = None,
+    ) -> dict[str, Any]:
         """Measures loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
 
         Args:
             model: The model.
             dataset: Tokenised pairs with their text.
             hypotheses: The file for the translations, one on each line.
+            references: The references; the target side by default.
         """
-        measured, translations = self._measure(model, dataset, with_bleu=True)
+        measured, translations = self._measure(model, dataset, with_bleu=True, references=references)
         if self.args.should_save:
             write_lines(hypotheses, [" ".join(line.split()) for line in translations])
         return measured
+
+    def bleu(self, model: PreTrainedModel, dataset: Dataset) -> float:
+        """Returns the sacreBLEU of pairs with their text, with the model's decoding options. Collective."""
+        translations = self.translate(model.eval(), dataset["source"][:])
+        return score_texts(translations, dataset["target"][:], names=("sacrebleu",))["sacrebleu"]["score"]
 
     def whole_model(self) -> PreTrainedModel:
         """Returns the model with all its weights in this process.
@@ -250,7 +355,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         return whole.train(model.training)
 
     def _measure(
-        self, model: PreTrainedModel, dataset: Dataset, *, with_bleu: bool, **decoding: Any
+        self,
+        model: PreTrainedModel,
+        dataset: Dataset,
+        *,
+        with_bleu: bool,
+        references: Sequence[Reference] | None = None,
+        **decoding: Any,
     ) -> tuple[dict[str, Any], list[str]]:
         """Returns the measured numbers and the translations. Collective."""
         model.eval()
@@ -262,7 +373,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not with_bleu:
             return measured, []
         translations = self.translate(model, dataset["source"][:], **decoding)
-        figure = score_texts(translations, dataset["target"][:], names=("sacrebleu",))["sacrebleu"]
+        references = dataset["target"][:] if references is None else references
+        figure = score_texts(translations, references, names=("sacrebleu",))["sacrebleu"]
         return {**measured, "bleu": figure["score"], "signature": figure["signature"]}, translations
 
     def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:
@@ -281,7 +393,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     @property
     def stopped_by_hand(self) -> bool:
-        """Whether Ctrl-C ended the training."""
+        """Whether Ctrl-C or SIGTERM ended the training."""
         return self.stop_gently.requested
 
     def save_final(self, model: PreTrainedModel, folder: Path) -> None:
@@ -297,22 +409,28 @@ class TranslationTrainer(Seq2SeqTrainer):
         """
         if not self._loss_is_finite():
             raise not_a_number(self.state.global_step, self.args.output_dir)
-        folder = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+        run = self._get_output_dir(trial)  # that of one trial, in a hyperparameter search
+        folder = Path(run) / f"checkpoint-{self.state.global_step}"
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.should_save:
-            (folder / COMPLETE).unlink(missing_ok=True)  # from an abandoned run that reached the same step
+            for mark in (COMPLETE, UNSCHEDULED):  # from an abandoned run that reached the same step
+                (folder / mark).unlink(missing_ok=True)
         try:
             super()._save_checkpoint(model, trial)
             if self.ema is not None and self.args.should_save:
                 self.ema.save(folder)
-        except (OSError, RuntimeError, SafetensorError) as error:
+        except Exception as error:  # torch, safetensors and tokenizers each have their own for a full disk
             raise _not_written(folder, error) from error
         finally:
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
+            if self.stop_gently.saves_extra:
+                (folder / UNSCHEDULED).touch()
+            sync_files(folder)
             (folder / COMPLETE).touch()
-            rotate_checkpoints(self.args.output_dir, limit, self.state.best_model_checkpoint)
+            _delete_older(folder, limit, self.state.best_model_checkpoint)
+        self.stop_gently.saves_extra = False
         self.accelerator.wait_for_everyone()
 
     def _loss_is_finite(self) -> bool:
@@ -322,12 +440,13 @@ class TranslationTrainer(Seq2SeqTrainer):
         config = self.model.config
         use_cache_in_training = getattr(config, "use_cache", True)
         config.use_cache = self._use_cache
+        hub_token, self.args.hub_token = self.args.hub_token, None  # the library would pickle it into a file
         try:
             super()._save(output_dir, state_dict)
             if self.args.should_save and self.target_tokenizer is not self.processing_class:
                 save_tokenizers(output_dir or self.args.output_dir, self.processing_class, self.target_tokenizer)
         finally:
-            config.use_cache = use_cache_in_training
+            config.use_cache, self.args.hub_token = use_cache_in_training, hub_token
 
     def train(self, resume_from_checkpoint: str | bool | None = None, **kwargs: Any) -> TrainOutput | None:
         """Trains.
@@ -339,8 +458,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         Returns:
             The library's result, or `None` if the checkpoint already has `max_steps` updates.
         """
+        self._pairs_trained = 0
         checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
-        if checkpoint in ("True", "true", "last"):
+        if checkpoint in NEWEST:
             complete = checkpoints(self.args.output_dir)
             if not complete:
                 raise ValueError(
@@ -360,6 +480,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             logger.warning("A stream resumes exactly only within its first pass: later passes start from the top.")
         if self.ema is not None:
             self.ema.load(checkpoint, self.args.device)
+        read_object(checkpoint / TRAINER_STATE_NAME)  # the library has no sentence for a damaged one
         state = TrainerState.load_from_json(str(checkpoint / TRAINER_STATE_NAME))
         if not 0 < self.args.max_steps <= state.global_step:
             return False
@@ -367,6 +488,29 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._load_from_checkpoint(str(checkpoint))
         self.state = state
         return True
+
+
+# Arguments of the library's trainer that have no effect here: what to do instead.
+WITHOUT_EFFECT = {
+    "compute_loss_func": "add an objective to OBJECTIVES in training/objectives.py and name it in args.objective",
+    "preprocess_logits_for_metrics": "metrics are computed from translations; use compute_metrics",
+}
+
+
+def _refuse_without_effect(arguments: dict[str, Any]) -> None:
+    for name, value in arguments.items():
+        if name not in WITHOUT_EFFECT:
+            raise TypeError(f"TranslationTrainer has no argument {name!r}.")
+        if value is not None:
+            raise ValueError(f"{name} has no effect in TranslationTrainer: {WITHOUT_EFFECT[name]}.")
+
+
+def _as_array(rows: Sequence[Sequence[int]]) -> np.ndarray:
+    """Rows of different lengths as one array, padded as labels are."""
+    array = np.full((len(rows), max(map(len, rows))), IGNORED_LABEL)
+    for row, ids in zip(array, rows, strict=True):
+        row[: len(ids)] = ids
+    return array
 
 
 def _require_last(checkpoint: Path, folder: str | Path) -> None:
@@ -377,6 +521,23 @@ def _require_last(checkpoint: Path, folder: str | Path) -> None:
             f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to resume from it, "
             "or resume from the last."
         )
+
+
+def _delete_older(newest: Path, limit: int | None, best: str | None) -> None:
+    """Deletes the oldest checkpoints beyond a limit.
+
+    A checkpoint of an interruption does not count, so that the run keeps those that it would have kept without it. It
+    is deleted when there is a newer one.
+    """
+    if not limit:
+        return
+    folder, protected = newest.parent, {newest.name, Path(best or newest).name}
+    scheduled = scheduled_checkpoints(folder)
+    older = [path for path in scheduled if path.name not in protected][: max(len(scheduled) - limit, 0)]
+    older += [path for path in checkpoints(folder) if path not in scheduled and path.name not in protected]
+    for path in older:
+        (path / COMPLETE).unlink()  # first, so that half a checkpoint is never taken for a whole one
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _not_written(folder: Path, error: Exception) -> OSError:
@@ -411,7 +572,7 @@ def _require_same_architecture(model: PreTrainedModel, checkpoint: Path) -> None
     path = checkpoint / "config.json"
     if not path.is_file():
         raise ValueError(f"{checkpoint} is not a checkpoint: it has no config.json.")
-    saved, ours = json.loads(path.read_text(encoding="utf-8")), json.loads(model.config.to_json_string(use_diff=False))
+    saved, ours = read_object(path), json.loads(model.config.to_json_string(use_diff=False))
     for name in ("model_type", *type(model.config).__annotations__):
         if name in saved and name != "use_cache" and saved[name] != ours.get(name):
             raise ValueError(

@@ -2,12 +2,15 @@
 
 from dataclasses import dataclass
 from importlib.util import find_spec
+from typing import ClassVar
 
 from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.loss import Smoothing
+from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import key
 from vanilla_transformer.training.objectives import require_objective
 from vanilla_transformer.training.schedule import peak_rate
@@ -17,6 +20,14 @@ from vanilla_transformer.training.schedule import peak_rate
 STOCK_ARGUMENTS = [
     ("label_smoothing_factor", 0.0, 'model_config: {"label_smoothing": ...}'),
     ("per_device_train_batch_size", 8, "max_tokens"),
+    ("per_device_eval_batch_size", 8, "max_tokens"),
+    ("auto_find_batch_size", False, "max_tokens"),
+    ("train_sampling_strategy", "random", "nothing: token batches already group pairs of similar length"),
+    ("sortish_sampler", False, "nothing: token batches already group pairs of similar length"),
+    ("dataloader_drop_last", False, "nothing: every pair is trained on"),
+    ("prediction_loss_only", False, "eval_bleu to false"),
+    ("batch_eval_metrics", False, "nothing: metrics are computed over the whole set"),
+    ("eval_accumulation_steps", None, "nothing: evaluation keeps no logits"),
     ("predict_with_generate", False, "eval_bleu"),
     ("generation_num_beams", None, "num_beams"),
     ("generation_config", None, "num_beams and length_penalty"),
@@ -30,6 +41,8 @@ STOCK_ARGUMENTS = [
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     """The library's training arguments with the paper's values as defaults (sections 5.1 to 5.4), and a few more."""
+
+    help_group: ClassVar[str] = "training"
 
     max_steps: int = key(100_000, "Number of updates; -1 to count num_train_epochs instead.")
     warmup_steps: float = key(4000, "Updates during which the learning rate rises.")
@@ -52,7 +65,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         None, "Peak learning rate; by default the paper's, (d_model * warmup_steps)^-0.5, times rate_factor."
     )
     rate_factor: float = key(1.0, "Factor on the paper's learning rate; only without learning_rate.")
-    objective: str = key("cross_entropy", "What training minimises: cross_entropy (label-smoothed) or r_drop.")
+    objective: str = key(
+        "cross_entropy",
+        "What training minimises: cross_entropy (label-smoothed) or r_drop; for model_type mask_predict, "
+        "uniform_masking or glancing.",
+    )
     smoothing: Smoothing = key(
         "others",
         "Tokens that share the smoothed probability: others (the authors' choice), all, or no_padding.",
@@ -62,6 +79,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         "Weight alpha of R-Drop: two passes with different dropout must agree; 5 in its paper. More than 0 selects "
         "objective: r_drop. An update then takes about twice as long.",
     )
+    glancing_ratio: float = key(
+        0.5, "For objective glancing: reference tokens shown for each mistake of the model's first pass."
+    )
     bpe_dropout: float = key(0.0, "Share of BPE merges to skip in training text (BPE only); 0.1 is usual.")
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
     prefix_drop: float = key(0.0, "Share of decoder input tokens to replace by <unk>.")
@@ -69,20 +89,32 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     eval_beams: int | None = key(None, "Beam size for BLEU during training; by default the model's (num_beams).")
     early_stopping: int | None = key(None, "Stop after this many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of this many last checkpoints; 0: the last one.")
+    average_if_better: bool = key(
+        False,
+        "Average checkpoints only if that gives a higher BLEU on the validation set than the last weights. In a short "
+        "run with a falling rate, the mean can be worse.",
+    )
     ema_decay: float = key(
         0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
     )
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
             self.report_to = "none"
+        _require_loggers(self.report_to)
         super().__post_init__()
         self._choose_objective()
+        self._require_glancing()
         self._require_learning_rate()
         self._require_own_names()
         self._require_numbers()
         if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
             raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
+        if self.average_if_better and (self.ema_decay or not self.average_checkpoints):
+            raise ValueError(
+                "average_if_better compares the mean of the last checkpoints with the last weights: set "
+                "average_checkpoints to 2 or more and ema_decay to 0."
+            )
         # Token batches have different widths, so one process cannot join them to dispatch them to the others.
         self.accelerator_config.dispatch_batches = False
         # For the speed in the progress bar. (The library's parser does not accept this value as a default.)
@@ -98,6 +130,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"objective={self.objective!r} and r_drop={self.r_drop} do not go together: set r_drop to a weight "
                 "such as 5 for objective r_drop, and to 0 for any other."
+            )
+
+    def _require_glancing(self) -> None:
+        default = type(self).glancing_ratio
+        if not 0 <= self.glancing_ratio <= 1:
+            raise ValueError(f"glancing_ratio={self.glancing_ratio} must be from 0 to 1; {default} is usual.")
+        if self.objective != "glancing" and self.glancing_ratio != default:
+            raise ValueError(
+                f"glancing_ratio={self.glancing_ratio} does nothing with objective={self.objective!r}: leave it out, "
+                "or set objective to glancing."
             )
 
     def _require_learning_rate(self) -> None:
@@ -120,6 +162,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             )
 
     def _require_numbers(self) -> None:
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps={self.max_steps} must be 1 or more, or -1 to count num_train_epochs instead.")
         for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
@@ -140,3 +184,23 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "learning_rate."
             )
         return self.papers_rate(width)
+
+
+# Packages of the library's loggers, where they have another name.
+LOGGER_PACKAGES = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit", "kubeflow": "kubeflow.trainer"}
+
+
+def _require_loggers(report_to: None | str | list[str]) -> None:  # noqa: RUF036
+    """Refuses a logger that is unknown or not installed. The library would report it after all the preparations."""
+    names = [report_to] if isinstance(report_to, str) else report_to or []
+    for name in names:
+        if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            hint = suggestion(name, INTEGRATION_TO_CALLBACK)
+            raise ValueError(f"report_to={name!r} is no logger that transformers knows{hint}; none turns it off.")
+        package = LOGGER_PACKAGES.get(name, name)
+        if find_spec(package.split(".")[0]) is None:
+            raise ValueError(
+                f"report_to={name!r} needs the package {package}: pip install {package}, or leave it out."
+            )

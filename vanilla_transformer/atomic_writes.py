@@ -1,32 +1,41 @@
 """Atomic writes: a file or a folder appears complete under its name, or not at all.
 
-Content is written under a temporary name in the same folder and then renamed. A reader never sees half a file, and a
-run that is killed leaves the previous version. `whole_file` and `whole_folder` also refuse to replace what exists,
-unless `overwrite` is set.
+Content is written under a temporary name in the same folder, brought to the disk, and then renamed. A reader never
+sees half a file, and a process that is killed leaves the previous version. `whole_file` and `whole_folder` also refuse
+to replace what exists, unless `overwrite` is set, and to write what another process is writing.
 """
 
+import ctypes
+import glob
 import json
 import os
 import re
 import shutil
+import stat
 import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
+from .file_locks import lock, locked_file
+
+
+RANDOM = "[a-z0-9_]{8}"  # what `tempfile` puts into a name
 
 # --- files ---
 
 
 def write_text(path: str | Path, text: str) -> None:
     """Writes a text file in UTF-8 atomically. Lines end in a line feed on every system."""
-    path = Path(path)
+    path = Path(os.path.realpath(path))  # a symbolic link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
+    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".new", dir=path.parent)
     try:
         with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
             file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates files that only their owner can read
         os.replace(temporary, path)
     finally:
@@ -44,28 +53,45 @@ def write_lines(path: str | Path, lines: Iterable[str]) -> None:
 
 
 @contextmanager
-def whole_file(path: str | Path, *, overwrite: bool = False) -> Iterator[TextIO]:
+def whole_file(path: str | Path, *, overwrite: bool = False, resume: bool = False) -> Iterator[TextIO]:
     """Opens a text file for writing that is renamed to `path` when the block ends without an error.
 
-    The lines written before an error or Ctrl-C are kept as `<path>.partial`.
+    The lines written before an error or Ctrl-C are kept as `<path>.partial`. Terminals, other devices such as
+    /dev/null, and pipes are written directly. Symbolic links are followed.
 
     Args:
         path: The file.
         overwrite: Whether to replace an existing file.
+        resume: Whether to keep what `<path>.partial` holds. The file can be read, too, and is at its beginning.
     """
-    path = Path(path)
-    if path.exists() and not overwrite:
-        raise ValueError(f"{path} is already there: choose another file, or pass --overwrite to replace it.")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    try:
-        with partial.open("w", encoding="utf-8", newline="\n") as file:
+    if _is_stream(path):
+        if resume:
+            raise ValueError(f"{path} is a device or a pipe, which keeps no lines to resume from: leave out --resume.")
+        with Path(path).open("w", encoding="utf-8", newline="\n") as file:
             yield file
-    except BaseException:
-        if not partial.stat().st_size:
-            partial.unlink()
-        raise
-    os.replace(partial, path)
+        return
+    path = _require_regular(path)
+    partial = partial_of(path)
+    with _held(path, locked_file(partial)) as descriptor:
+        try:
+            _require_new(path, overwrite)
+            if not resume:
+                os.ftruncate(descriptor, 0)
+            with os.fdopen(descriptor, "r+", encoding="utf-8", newline="\n", closefd=False) as file:
+                yield file
+            os.fsync(descriptor)
+            _require_new(path, overwrite)  # it may have appeared since
+            os.replace(partial, path)
+        except BaseException:
+            if not os.fstat(descriptor).st_size:
+                partial.unlink(missing_ok=True)
+            raise
+
+
+def partial_of(path: str | Path) -> Path:
+    """Returns the file that keeps the lines of an unfinished `whole_file`."""
+    path = Path(os.path.realpath(path))
+    return path.with_name(f"{path.name}.partial")
 
 
 def one_line(text: str) -> str:
@@ -73,27 +99,45 @@ def one_line(text: str) -> str:
     return re.sub(r"[\r\n]+", " ", text)
 
 
+def _is_stream(path: str | Path) -> bool:
+    """Whether a path is a character device or a pipe: it can be written, but not replaced."""
+    with suppress(OSError):
+        mode = os.stat(path).st_mode
+        return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
+    return False
+
+
+def _require_regular(path: str | Path) -> Path:
+    """Returns the file behind a path, and refuses what is not a file."""
+    resolved = Path(os.path.realpath(path))
+    if resolved.is_dir():
+        raise ValueError(f"{path} is a folder: give the name of a file for --output.")
+    if resolved.is_symlink() or (resolved.exists() and not resolved.is_file()):
+        raise ValueError(f"{path} is neither a file nor a device nor a pipe: choose another --output.")
+    return resolved
+
+
+def _require_new(path: Path, overwrite: bool) -> None:
+    if path.exists() and not overwrite:
+        raise ValueError(f"{path} is already there: choose another file, or pass --overwrite to replace it.")
+
+
 # --- folders ---
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Gives a temporary folder that replaces `path` when the block ends without an error."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", dir=path.parent))
-    try:
-        temporary.chmod(0o777 & ~_umask())  # mkdtemp creates folders that only their owner can read
-        yield temporary
-        for file in temporary.rglob("*"):  # safetensors writes files that only their owner can read
-            file.chmod((0o777 if file.is_dir() else 0o666) & ~_umask())
-        # A folder can't be renamed over one that holds files: move the previous one aside first.
-        previous = temporary.with_name(f"{temporary.name}.old")
-        if path.exists():
-            os.replace(path, previous)
-        os.replace(temporary, path)
-        shutil.rmtree(previous, ignore_errors=True)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+def replacing(path: Path, *, wait: bool = False) -> Iterator[Path]:
+    """Gives a temporary folder that replaces `path` when the block ends without an error.
+
+    Args:
+        path: The folder to create or replace.
+        wait: Whether to wait for another process that is writing it, instead of an error.
+    """
+    path = Path(os.path.realpath(path))
+    with _held(path, lock(_lock_of(path), wait=wait)):
+        _recover(path)
+        with _replacement(path) as folder:
+            yield folder
 
 
 @contextmanager
@@ -110,6 +154,35 @@ def whole_folder(
         made_of: The names of all files that a result of this kind can contain, if they are known.
         overwrite: Whether to replace an older result.
     """
+    path = Path(os.path.realpath(path))
+    with _held(path, lock(_lock_of(path))):
+        _recover(path)
+        require_room(path, known_by=known_by, made_of=made_of, overwrite=overwrite)
+        with _replacement(path) as folder:
+            yield folder
+
+
+def sync_files(folder: Path) -> None:
+    """Brings all files of a folder to the disk."""
+    for path in (*folder.rglob("*"), folder):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes temporary files of a folder that killed processes left. No other process may write there."""
+    for path in folder.glob(".*-*.new"):
+        if path.is_file() and re.fullmatch(rf"\..+-{RANDOM}\.new", path.name):
+            path.unlink(missing_ok=True)
+
+
+def require_room(
+    path: str | Path, *, known_by: str | None = None, made_of: Collection[str] | None = None, overwrite: bool = False
+) -> None:
+    """Refuses a folder that `whole_folder` would not write, before the work is done. The arguments are the same."""
     path = Path(path)
     if path.exists() and not path.is_dir():
         raise ValueError(f"{path} is a file: choose another --output_dir.")
@@ -122,8 +195,84 @@ def whole_folder(
         raise ValueError(f"{path} has no {known_by}, so it is no older result: choose another --output_dir.")
     if names and not overwrite:
         raise ValueError(f"{path} is already there: choose another folder, or pass --overwrite to replace it.")
-    with replacing(path) as folder:
-        yield folder
+
+
+def _lock_of(path: Path) -> Path:
+    return path.with_name(f".{path.name}.lock")
+
+
+@contextmanager
+def _replacement(path: Path) -> Iterator[Path]:
+    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", suffix=".new", dir=path.parent))
+    try:
+        temporary.chmod(0o777 & ~_umask())  # mkdtemp creates folders that only their owner can read
+        yield temporary
+        for file in temporary.rglob("*"):  # safetensors writes files that only their owner can read
+            file.chmod((0o777 if file.is_dir() else 0o666) & ~_umask())
+        sync_files(temporary)
+        _put(temporary, path)
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _put(temporary: Path, path: Path) -> None:
+    """Renames a folder to `path`. An older folder of that name is exchanged in one step where the system can."""
+    if not path.exists():
+        os.replace(temporary, path)
+    elif not _exchange(temporary, path):
+        # A folder can't be renamed over one that holds files. If the process is killed between the two renames, the
+        # next one that writes this folder puts the older one back: see `_recover`.
+        previous = temporary.with_suffix(".old")
+        os.replace(path, previous)
+        try:
+            os.replace(temporary, path)
+        except OSError:
+            os.replace(previous, path)
+            raise
+        shutil.rmtree(previous, ignore_errors=True)
+
+
+def _exchange(one: Path, other: Path) -> bool:
+    """Exchanges the names of two folders in one step; returns whether the system could."""
+    at_working_directory, rename_exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
+    try:
+        rename = ctypes.CDLL(None, use_errno=True).renameat2
+    except (AttributeError, OSError, TypeError):  # not Linux
+        return False
+    return (
+        rename(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), rename_exchange) == 0
+    )
+
+
+def _recover(path: Path) -> None:
+    """Puts back a folder that a killed process had moved aside, and removes what it left half done."""
+    for entry in path.parent.glob(f".{glob.escape(path.name)}-*"):
+        match = re.fullmatch(rf"\.{re.escape(path.name)}-{RANDOM}\.(new|old)", entry.name)
+        if match and match[1] == "old" and not path.exists():
+            os.replace(entry, path)
+        elif match:
+            shutil.rmtree(entry, ignore_errors=True)
+
+
+# --- both ---
+
+
+@contextmanager
+def _held(path: Path, lock: AbstractContextManager[int]) -> Iterator[int]:
+    """Makes the parent folder of a path and takes a lock, or says in a sentence why the path can't be written."""
+    with ExitStack() as stack:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            descriptor = stack.enter_context(lock)
+        except BlockingIOError as error:
+            raise OSError(f"Another process is writing {path}: wait until it ends, or choose another name.") from error
+        except OSError as error:
+            is_file = isinstance(error, FileExistsError | NotADirectoryError)
+            reason = "its folder is a file" if is_file else error.strerror
+            raise OSError(
+                f"{path} can't be written ({reason}): choose another folder, or change its permissions."
+            ) from error
+        yield descriptor
 
 
 def _umask() -> int:

@@ -19,7 +19,7 @@ id, and the beam slot of the previous step that it continues.
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -36,6 +36,10 @@ from transformers.masking_utils import create_bidirectional_mask
 
 # Section 6.1: a translation has at most this many tokens more than its source.
 DEFAULT_EXTRA_TOKENS = 50
+# The paper's values (section 6.1), for `Translator` and the scripts.
+DEFAULTS = {"num_beams": 4, "length_penalty": 0.6}
+OPTIONS = (*DEFAULTS, "penalty", "alpha", "max_extra_tokens", "selection", "glossary")
+BREADTH = "num_beams"  # the option that limits how many translations of a sentence can be returned
 PENALTIES: dict[str, Callable[[Any], Any]] = {
     # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.
     "gnmt": lambda length: (5 + length) / 6,
@@ -69,7 +73,8 @@ def search(
     max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     penalty: str = "gnmt",
     alpha: float | None = None,
-    **model_kwargs,
+    selection: "MostProbable | None" = None,
+    **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """For `generate(custom_generate=beam_search.search)`, with any encoder-decoder of the library.
 
@@ -86,6 +91,7 @@ def search(
         penalty: `"gnmt"`, ((5 + length) / 6)^alpha, or `"length"`, the library's length^alpha. The length counts the
             generated tokens, the end of sentence included.
         alpha: Replaces `length_penalty`, which the library warns about if `num_beams` is 1.
+        selection: Which continuations are kept; the most probable by default. `lexical_constraints.py` has another.
         model_kwargs: What `generate` prepared for the model, such as the encoder's output.
     """
     alpha = generation_config.length_penalty if alpha is None else alpha
@@ -96,6 +102,8 @@ def search(
     rules = Rules(generation_config, logits_processor, stopping_criteria)
     finished = Finished(prefix, beams, int(limits.max()), generation_config, penalty, alpha)
     trace = Trace(generation_config)
+    selection = selection or MostProbable()
+    selection.start(prefix, rules)
     stepper = make_stepper(model, beams, model_kwargs)
     can_drop = stepper.can_drop and rules.treat_rows_alike and not trace.is_wanted
 
@@ -108,14 +116,14 @@ def search(
         at_limit = limits[sentences] == step
         log_probabilities = rules.log_probabilities(logits, hypotheses[..., 0], at_limit)
         trace.record(logits, log_probabilities, beams)
-        totals, origins, tokens = _best_continuations(log_probabilities, totals, rules.candidates)
+        totals, origins, tokens = selection.continuations(log_probabilities, totals, at_limit)
         hypotheses = torch.cat([_pick(hypotheses, origins), torch.stack([tokens, origins], -1)[:, :, None]], dim=2)
 
         ended = rules.ended(hypotheses[..., 0], at_limit)
         new = ended[:, :beams] & is_open[:, None] & torch.isfinite(totals[:, :beams])
         if new.any():
             finished.add(sentences, hypotheses[:, :beams], totals[:, :beams], new, step)
-        totals, chosen = totals.masked_fill(ended, -torch.inf).topk(beams, dim=-1)
+        totals, chosen = selection.next_beam(totals.masked_fill(ended, -torch.inf))
         hypotheses = _pick(hypotheses, chosen)
 
         is_open = is_open & ~at_limit & finished.can_improve(sentences, totals[:, 0], step + 1, limits, wanted)
@@ -124,6 +132,7 @@ def search(
         if can_drop and (~is_open).sum() * 8 >= len(is_open):  # dropping copies the rest: not for every sentence
             kept = is_open.nonzero().squeeze(1)
             stepper.keep(kept)
+            selection.keep(kept)
             sentences, is_open, hypotheses, totals = (part[kept] for part in (sentences, is_open, hypotheses, totals))
         logits = stepper.step(hypotheses)  # [B, K, V]
     return finished.output(wanted, trace)
@@ -136,7 +145,7 @@ LEFT_TO_THE_LIBRARY = (
 )
 
 
-def generate(*args, model: PreTrainedModel, **kwargs):
+def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     """`model.generate` with this search, unless an option needs the library's own.
 
     A repository with this file as `custom_generate/generate.py` decodes like this by itself.
@@ -213,6 +222,34 @@ class Rules:
         if self.criteria:
             ended = ended | self.criteria(tokens.flatten(0, 1), None).view_as(ended)
         return ended
+
+
+class MostProbable:
+    """Chooses which continuations of the hypotheses to keep: the most probable."""
+
+    def start(self, prefix: torch.Tensor, rules: Rules) -> None:
+        """Begins the search of sentences whose translations start with `prefix` [B, P]."""
+        self.rules = rules
+
+    def continuations(
+        self, log_probabilities: torch.Tensor, totals: torch.Tensor, at_limit: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns candidates by rank: total log-probability, hypothesis and token, each [B, N]. Those of the first K
+        that end are finished.
+
+        Args:
+            log_probabilities: Of the next token after each hypothesis [B, K, V].
+            totals: Log-probabilities of the hypotheses [B, K].
+            at_limit: Sentences [B] whose hypotheses all end here.
+        """
+        return _best_continuations(log_probabilities, totals, self.rules.candidates)
+
+    def next_beam(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the K best of the candidates, best first: their totals and indices. Ended ones have -inf."""
+        return totals.topk(self.rules.beams, dim=-1)
+
+    def keep(self, sentences: torch.Tensor) -> None:
+        """Drops all other sentences from the batch."""
 
 
 def _force(log_probabilities: torch.Tensor, where: torch.Tensor, tokens: int | list[int]) -> torch.Tensor:
@@ -342,6 +379,9 @@ class Trace:
 
 
 def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict) -> "RowPerBeam | RowPerSentence":
+    """Chooses how the model runs. A model may bring its own stepper, as an ensemble does."""
+    if hasattr(model, "make_stepper"):
+        return model.make_stepper(beams, model_kwargs)
     return (RowPerSentence if RowPerSentence.fits(model, model_kwargs) else RowPerBeam)(model, beams, model_kwargs)
 
 
@@ -479,7 +519,12 @@ class RowPerSentence:
 class GrowingLayer(DynamicLayer):
     """Keys and values [B, H, T, d] with room to grow, so that a new token does not copy the earlier ones."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if start == 0:
@@ -535,5 +580,5 @@ def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max
             )
 
 
-def _is_pair(cache) -> bool:
+def _is_pair(cache: Cache | None) -> TypeGuard[EncoderDecoderCache]:
     return isinstance(cache, EncoderDecoderCache)

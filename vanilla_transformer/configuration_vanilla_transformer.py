@@ -1,7 +1,7 @@
 """The configuration of the Transformer; its defaults are the base model of "Attention Is All You Need"."""
 
 from dataclasses import fields
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
@@ -12,14 +12,25 @@ from .positions import POSITIONS
 from .presets import PRESETS
 from .scores import SCORES
 from .spelling import suggestion
+from .translation_config import TranslationConfig
 
 
 # The axes of variation: for each field the classes that its values name.
-VARIANTS = {"position_encoding": POSITIONS, "score_function": SCORES, "attention_pattern": PATTERNS}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "position_encoding": POSITIONS,
+    "score_function": SCORES,
+    "attention_pattern": PATTERNS,
+}
+# Fields that must be greater than 0.
+SIZES = (
+    *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
+    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
+    *("d_k", "d_v", "max_position_embeddings", "layer_norm_eps"),
+)
 
 
 @strict
-class VanillaTransformerConfig(PreTrainedConfig):
+class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     r"""
     Describes a [`VanillaTransformerModel`]. With no arguments it is the base model of the paper
     ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), Table 3).
@@ -56,9 +67,10 @@ class VanillaTransformerConfig(PreTrainedConfig):
             How tokens know their position, a key of `positions.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
             cosines interleaved. `"sinusoidal_halves"`: the same waves, all sines before all cosines (MarianMT in
             transformers). `"sinusoidal_tensor2tensor"`: halves with the wavelengths of tensor2tensor, fairseq and
-            Marian. `"learned"`: Table 3, row E. `"concatenated"`: sinusoids concatenated and projected.
-            `"relative"`: a learned bias on the scores for each head and distance (T5). `"rotary"`: rotated queries and
-            keys. `"integer"`: the bare number. `"none"`: no positions.
+            Marian. `"sinusoidal_fairseq"`: the same, counted from `pad_token_id` + 1. `"learned"`: Table 3, row E.
+            `"concatenated"`: sinusoids concatenated and projected. `"relative"`: a learned bias on the scores for each
+            head and distance (T5). `"rotary"`: rotated queries and keys. `"integer"`: the bare number. `"none"`: no
+            positions.
         relative_attention_num_buckets, relative_attention_max_distance (`int`, defaults to 32 and 128):
             Buckets of distances for `"relative"`, and the distance from which all are in the last one.
         score_function (`str`, defaults to `"scaled_dot"`):
@@ -102,6 +114,8 @@ class VanillaTransformerConfig(PreTrainedConfig):
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`, defaults to 0, 1, 2, 1):
             The special tokens. The decoder starts with `<s>` and not with padding, so that a mask computed from
             padding never hides its first token.
+        source_lang, target_lang (`str`, *optional*):
+            The languages that the model translates from and into, such as `"en"`. They do not change what it computes.
 
     ```python
     >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -113,6 +127,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     ```"""
 
     model_type = "vanilla_transformer"
+    decoder_is_causal = True  # not a field: a model whose decoder sees all positions is another model_type
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
         "hidden_size": "d_model",
@@ -181,13 +196,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
+    source_lang: str | None = None
+    target_lang: str | None = None
 
-    def __post_init__(self, **kwargs):
-        _refuse_misspelt(kwargs)
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.refuse_misspelt(kwargs)
         super().__post_init__(**kwargs)
 
     @classmethod
-    def from_preset(cls, name: str, **overrides) -> "VanillaTransformerConfig":
+    def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
         """
         Builds a model of the paper by name: `"base"`, `"big"`, a row of Table 3 such as `"C-N4"`, or `"tiny"`.
 
@@ -208,27 +225,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
         return cls(**{**PRESETS[name], **overrides})
 
     @property
-    def output_vocab_size(self) -> int:
-        """Tokens that the decoder reads and writes."""
-        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
-
-    @property
-    def shares_embeddings(self) -> bool:
-        """Whether source and target embeddings are one matrix where `tie_word_embeddings` allows any tying."""
-        return self.target_vocab_size is None and self.share_encoder_decoder_embeddings is not False
-
-    @property
     def decoder_attention_pattern(self) -> str:
         """The pattern of the decoder's self-attention: some patterns are for the encoder only."""
         return PATTERNS[self.attention_pattern].in_decoder or self.attention_pattern
 
-    def validate_architecture(self):
+    def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
-        self._require_positive_sizes()
-        self._require_probabilities()
+        self.require_positive(*SIZES)
+        self.require_probabilities("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
         self._require_divisible_heads()
-        self._require_possible_sharing()
-        self._require_ids_in_vocabulary()
+        self.require_possible_sharing()
+        self.require_ids_in_vocabulary()
         self._require_registered_variants()
         self._require_fields_of_pattern()
         self._require_possible_reversal()
@@ -238,7 +245,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
 
-    def _require_registered_variants(self):
+    def _require_registered_variants(self) -> None:
         for field, registry in VARIANTS.items():
             value = getattr(self, field)
             if value not in registry:
@@ -246,7 +253,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
                 raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
             registry[value].validate(self)
 
-    def _require_fields_of_pattern(self):
+    def _require_fields_of_pattern(self) -> None:
         """Refuses a setting of a pattern that another pattern would silently ignore."""
         used = PATTERNS[self.attention_pattern].config_fields
         for name, pattern in PATTERNS.items():
@@ -258,30 +265,14 @@ class VanillaTransformerConfig(PreTrainedConfig):
                         f"out, or set attention_pattern={name!r}."
                     )
 
-    def _require_possible_reversal(self):
+    def _require_possible_reversal(self) -> None:
         if self.reversible and self.norm_placement != "pre":
             raise ValueError(
                 f"reversible=True needs norm_placement='pre', not {self.norm_placement!r}: a norm after the residual "
                 "sum can't be undone."
             )
 
-    def _require_positive_sizes(self):
-        for name in (
-            *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
-            *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
-            *("d_k", "d_v", "max_position_embeddings", "layer_norm_eps"),
-        ):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name}={value} must be greater than 0.")
-
-    def _require_probabilities(self):
-        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise ValueError(f"{name}={value} must be at least 0 and less than 1: it is a probability.")
-
-    def _require_divisible_heads(self):
+    def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
             if (self.d_k is None or self.d_v is None) and self.d_model % heads:
@@ -289,45 +280,6 @@ class VanillaTransformerConfig(PreTrainedConfig):
                     f"d_model={self.d_model} can't be divided evenly among {name}={heads}: choose a divisor, or set "
                     "both d_k and d_v to the width of one head."
                 )
-
-    def _require_possible_sharing(self):
-        if not self.share_encoder_decoder_embeddings:
-            return
-        if self.target_vocab_size is not None:
-            raise ValueError(
-                f"target_vocab_size={self.target_vocab_size} makes a separate target vocabulary, which can't share "
-                "embeddings with the source: leave out target_vocab_size or share_encoder_decoder_embeddings=True."
-            )
-        if not self.tie_word_embeddings:
-            raise ValueError(
-                "share_encoder_decoder_embeddings=True needs tie_word_embeddings=True: in transformers False unties "
-                "every embedding. Set both to True, or leave out share_encoder_decoder_embeddings."
-            )
-
-    def _require_ids_in_vocabulary(self):
-        size = min(self.vocab_size, self.output_vocab_size)
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            value = getattr(self, name)
-            for token_id in value if isinstance(value, list) else [value]:
-                if token_id is not None and not 0 <= token_id < size:
-                    raise ValueError(
-                        f"{name}={token_id} is not in the vocabulary, whose ids are 0 to {size - 1}: take the special "
-                        "ids from the tokenizer."
-                    )
-
-
-def _refuse_misspelt(keywords: dict) -> None:
-    """Refuses keywords that look like a misspelt field.
-
-    The base class keeps any unknown keyword as an attribute, because config files of other versions need that. But
-    `encoder_layer=2` would silently build six layers. A longer name, such as `layer_norm_epsilon`, is a field of
-    another model and not a spelling mistake.
-    """
-    field_names = VanillaTransformerConfig.__annotations__.keys()
-    for key, value in keywords.items():
-        is_alias = key in VanillaTransformerConfig.attribute_map or any(key.startswith(name) for name in field_names)
-        if not is_alias and (hint := suggestion(key, field_names, cutoff=0.85)):
-            raise ValueError(f"{key}={value!r} is not a field of VanillaTransformerConfig{hint}.")
 
 
 __all__ = ["VanillaTransformerConfig"]

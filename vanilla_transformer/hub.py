@@ -5,6 +5,7 @@ The folder holds everything that `from_pretrained` needs, with this package inst
 search as `custom_generate/`, which `model.generate` then uses.
 """
 
+import copy
 import inspect
 import json
 import os
@@ -26,10 +27,10 @@ from huggingface_hub.errors import (
     OfflineModeIsEnabled,
 )
 from safetensors import SafetensorError, safe_open
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 
-from .decoding_options import PAPER_DECODING, set_decoding
-from .loading import LOADING_ERRORS, reason_of
+from .decoding_options import set_decoding
+from .loading import LOADING_ERRORS, load_config, read_object, reason_of
 from .searches import search_of
 from .tokenization_vanilla_transformer import TARGET
 from .translation import Translator
@@ -38,8 +39,10 @@ from .translation import Translator
 # The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
 EXPORTED_MODULES = (
     *("presets", "spelling", "positions", "scores", "full_attention", "window_attention", "longformer_attention"),
-    *("lsh_attention", "patterns", "configuration_vanilla_transformer", "reversible", "dropout", "loss"),
-    *("beam_search", "translation_head", "modeling_vanilla_transformer"),
+    *("lsh_attention", "patterns", "translation_config", "reversible"),
+    *("configuration_vanilla_transformer", "configuration_rnn_search", "configuration_mask_predict"),
+    *("dropout", "loss", "beam_search", "mask_predict", "translation_head"),
+    *("modeling_vanilla_transformer", "modeling_rnn_search", "modeling_mask_predict"),
 )
 WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
@@ -119,13 +122,13 @@ def _saving_code(model: PreTrainedModel) -> Iterator[None]:
 
 @contextmanager
 def _saving_decoding_options(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, the generation config states the beam and penalty that `Translator` uses by default."""
-    before = model.generation_config.to_dict()
-    set_decoding(model.generation_config)
+    """Inside, the generation config states the options of the search that `Translator` uses by default."""
+    before = copy.deepcopy(model.generation_config)
+    set_decoding(model)
     try:
         yield
     finally:
-        model.generation_config.update(**{name: before.get(name) for name in PAPER_DECODING})
+        model.generation_config = before
 
 
 # --- checking ---
@@ -140,11 +143,8 @@ def require_whole(folder: str | Path) -> None:
         if not (folder / name).is_file():
             raise ValueError(f"{folder} has no {name}: export the model again.")
     for name in CONFIGS:
-        try:
-            json.loads((folder / name).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise ValueError(f"{folder / name} is not valid JSON ({error}): export the model again.") from error
-    config = AutoConfig.from_pretrained(folder)
+        read_object(folder / name)
+    config = load_config(folder)
     for reference in (getattr(config, "auto_map", None) or {}).values():
         if not (folder / f"{reference.split('.')[0]}.py").is_file():
             raise ValueError(f"{folder} has no {reference.split('.')[0]}.py: export the model again.")
@@ -158,7 +158,7 @@ def require_whole(folder: str | Path) -> None:
 
 def _require_tokenizer(folder: Path, vocab_size: int) -> None:
     try:
-        tokens = len(AutoTokenizer.from_pretrained(folder))
+        tokens = len(AutoTokenizer.from_pretrained(folder, trust_remote_code=False))
     except LOADING_ERRORS as error:
         raise ValueError(
             f"The tokenizer in {folder} can't be loaded ({reason_of(error)}): export the model again."
@@ -189,9 +189,7 @@ def _weight_files(folder: Path) -> list[Path]:
     index = folder / f"{WEIGHTS}.index.json"
     if not index.is_file():
         return [folder / WEIGHTS]
-    return [
-        folder / name for name in sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
-    ]
+    return [folder / name for name in sorted(set(read_object(index).get("weight_map", {}).values()))]
 
 
 def check(folder: str | Path, translator: Translator, texts: Sequence[str] = SENTENCES) -> list[str]:

@@ -4,25 +4,43 @@
 
     model = load_model("runs/demo/model")     # any encoder-decoder that `AutoModelForSeq2SeqLM` loads
 
-The library reports an unusable folder in about ten different ways, and fills weights that a file lacks with random
-numbers. Here both raise a `ValueError` that names the folder and the remedy.
+The library reports an unusable folder in about ten different ways, fills weights that a file lacks with random
+numbers, and ignores a `generation_config.json` that it can't read. Here each raises a `ValueError` that names the
+folder and the remedy. No code of a model's folder runs unless `trust_remote_code` is set, and nobody is asked for it.
 """
 
+import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.resources import files
+from itertools import chain
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import cached_file
+
+from .decoding_options import require_decoding
 
 
-# What the library raises when files are missing, truncated or those of another model.
-LOADING_ERRORS = (OSError, ValueError, RuntimeError, EOFError, UnpicklingError, SafetensorError)
+# What the library raises when files are missing, damaged or those of another model. It does not check what it reads,
+# so a damaged file may raise anything. `tokenizers` raises `Exception` itself.
+LOADING_ERRORS = (Exception,)
+GENERATION_CONFIG = "generation_config.json"
 # Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
+
+
+BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
+
+
+def find_model(name_or_path: str | Path) -> str | Path:
+    """Returns the folder of a model that comes with the package, or else the name or path as it is."""
+    if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
+        return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
+    return name_or_path
 
 
 def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedModel:
@@ -36,27 +54,101 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
         options: Other options of `from_pretrained`, such as `revision`, `dtype` and `device_map`. By default weights
             keep the type they have in the file.
     """
+    _require_readable_settings(name_or_path, **_hub_options(options))
     with errors_in_one_sentence(name_or_path):
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
-            name_or_path, trust_remote_code=trust_remote_code, output_loading_info=True, **options
+            find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
         )
     if report["missing_keys"]:
         raise ValueError(
             f"{name_or_path} has no weights {min(report['missing_keys'])}: its files are not those of one whole "
             "model. Download or save the model again."
         )
+    require_finite(model, name_or_path)
     return model.eval()
 
 
-def load_config(name_or_path: str | Path, **options: Any) -> PreTrainedConfig:
+def load_config(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedConfig:
     """Loads a model's config.
 
     Args:
         name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder.
         options: Options of `from_pretrained`, such as `revision`.
     """
     with errors_in_one_sentence(name_or_path):
-        return AutoConfig.from_pretrained(name_or_path, **options)
+        return AutoConfig.from_pretrained(find_model(name_or_path), trust_remote_code=trust_remote_code, **options)
+
+
+def load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, **options: Any) -> GenerationConfig:
+    """Loads a model's decoding settings, from its `generation_config.json` or else from its config.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        config: The model's config.
+        options: Options of `from_pretrained` that say where the files are.
+    """
+    options = _hub_options(options)
+    if not _require_readable_settings(name_or_path, **options):
+        return GenerationConfig.from_model_config(config)
+    with errors_in_one_sentence(name_or_path):
+        return GenerationConfig.from_pretrained(find_model(name_or_path), **options)
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file that must hold an object."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON ({reason_of(error)}): restore or download it again.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}, not an object: restore or download it again.")
+    return content
+
+
+def require_finite(model: PreTrainedModel, name: str | Path = "The model") -> None:
+    """Refuses a model with weights that are not numbers. Some engines would translate with them, into plausible text.
+
+    Args:
+        model: The model.
+        name: The subject of the error message.
+    """
+    for weight_name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_floating_point() and not tensor.is_meta and not _is_finite(tensor):
+            raise ValueError(
+                f"{name} has weights that are not numbers (NaN or infinity) in {weight_name}: its training diverged "
+                "or its file is damaged. Use an earlier checkpoint, or download it again."
+            )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # A sum is finite only if all numbers are, and takes a fifth of the time. It may overflow: then look at each.
+    return bool(tensor.detach().sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
+
+
+def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool:
+    """Refuses a `generation_config.json` that can't be used; returns whether there is one."""
+    with errors_in_one_sentence(name_or_path):
+        path = cached_file(
+            find_model(name_or_path),
+            GENERATION_CONFIG,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            **options,
+        )
+    if path is None:
+        return False
+    settings = read_object(path)
+    try:
+        require_decoding(settings.get("num_beams"), settings.get("length_penalty"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return True
+
+
+def _hub_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that say where files are."""
+    return {name: value for name, value in options.items() if name in HUB_OPTIONS and name != "trust_remote_code"}
 
 
 @contextmanager

@@ -11,7 +11,7 @@ Shapes: N tokens, V vocabulary, D d_model.
 """
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +42,7 @@ class LabelSmoothedCrossEntropy:
     smoothing: Smoothing = "others"
     pad_token_id: int | None = None
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if not 0 <= self.epsilon < 1:
             raise ValueError(f"A label smoothing of {self.epsilon} must be at least 0 and less than 1.")
         if self.smoothing not in get_args(Smoothing):
@@ -52,7 +52,9 @@ class LabelSmoothedCrossEntropy:
         if self.smoothing == "no_padding" and self.pad_token_id is None:
             raise ValueError("smoothing='no_padding' needs the pad_token_id.")
 
-    def __call__(self, outputs, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None):
+    def __call__(
+        self, outputs: Any, labels: torch.Tensor, num_items_in_batch: torch.Tensor | int | None = None
+    ) -> torch.Tensor:
         """The loss of a model's output for labels [B, T], with -100 for positions without a label."""
         return self.of_logits(outputs["logits"], labels, num_items_in_batch)
 
@@ -123,7 +125,14 @@ class _SumOfLosses(torch.autograd.Function):
     """sum(per_token(states @ weight.T + bias, labels)). The forward pass also computes the gradients."""
 
     @staticmethod
-    def forward(ctx, states, weight, bias, labels, criterion: LabelSmoothedCrossEntropy):
+    def forward(
+        ctx: Any,
+        states: torch.Tensor,
+        weight: torch.Tensor,
+        bias: torch.Tensor | None,
+        labels: torch.Tensor,
+        criterion: LabelSmoothedCrossEntropy,
+    ) -> torch.Tensor:
         total = torch.zeros((), dtype=torch.float32, device=states.device)
         # Half precision would lose sums of many small numbers.
         of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=torch.float32)
@@ -145,7 +154,7 @@ class _SumOfLosses(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx, gradient):
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         # Scaled in place: memory is at its peak here, and a copy of the weight's gradient would be the largest tensor.
         # (A second backward pass of the same loss is an error: torch notices the change.)
         of_states, of_weight, of_bias = ctx.saved_tensors
@@ -156,6 +165,6 @@ class _SumOfLosses(torch.autograd.Function):
 def _mean(total: torch.Tensor, real: torch.Tensor, num_items_in_batch: torch.Tensor | int | None) -> torch.Tensor:
     if num_items_in_batch is None:
         return total / real.sum()
-    if torch.is_tensor(num_items_in_batch):
+    if isinstance(num_items_in_batch, torch.Tensor):
         num_items_in_batch = num_items_in_batch.to(total.device)
     return total / num_items_in_batch

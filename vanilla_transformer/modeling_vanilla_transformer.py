@@ -38,10 +38,10 @@ from .patterns import PATTERNS
 from .positions import POSITIONS, PositionEncoding, rotate
 from .reversible import run_reversibly
 from .scores import SCORES, Score
-from .translation_head import TranslationHead, outside_vocabulary
+from .translation_head import TokenEmbedding, TranslationHead
 
 
-class VanillaTransformerEmbedding(nn.Embedding):
+class VanillaTransformerEmbedding(TokenEmbedding):
     """Token embeddings multiplied by sqrt(d_model) (section 3.4)."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, scale: float):
@@ -49,12 +49,7 @@ class VanillaTransformerEmbedding(nn.Embedding):
         self.scale = scale
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        try:
-            return super().forward(input_ids) * self.scale  # [B, T, D]
-        except IndexError as error:
-            # Only the CPU raises this. A GPU stops with an assertion of its own: checking first would cost a
-            # synchronisation at every step.
-            raise outside_vocabulary(input_ids, self.weight.shape[0]) from error
+        return super().forward(input_ids) * self.scale  # [B, T, D]
 
 
 def eager_attention_forward(
@@ -252,9 +247,12 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
         residual = RESIDUALS[config.norm_placement]
-        pattern = config.decoder_attention_pattern
         self.self_attn = VanillaTransformerAttention(
-            config, config.decoder_attention_heads, layer_idx, is_causal=True, pattern=pattern
+            config,
+            config.decoder_attention_heads,
+            layer_idx,
+            is_causal=config.decoder_is_causal,
+            pattern=config.decoder_attention_pattern,
         )
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
@@ -368,7 +366,7 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
         self.embed_positions = POSITIONS[config.position_encoding](config, num_heads, is_causal)
-        self.pattern = PATTERNS[config.decoder_attention_pattern if is_causal else config.attention_pattern]
+        self.pattern = PATTERNS[config.attention_pattern]
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         # With the norm before each sub-layer, the output of the last layer is not normalised yet.
@@ -461,7 +459,10 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
 
     def __init__(self, config: VanillaTransformerConfig):
         layers = [VanillaTransformerDecoderLayer(config, layer_idx) for layer_idx in range(config.decoder_layers)]
-        super().__init__(config, config.output_vocab_size, config.decoder_attention_heads, layers, is_causal=True)
+        super().__init__(
+            config, config.output_vocab_size, config.decoder_attention_heads, layers, config.decoder_is_causal
+        )
+        self.pattern = PATTERNS[config.decoder_attention_pattern]
 
     @merge_with_config_defaults
     @capture_outputs
@@ -486,7 +487,11 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
 
         embeddings = self.embed(input_ids, inputs_embeds)
         attention_mask = self.pattern.mask(
-            self.config, embeddings, attention_mask, is_causal=True, past_key_values=past_self_attention
+            self.config,
+            embeddings,
+            attention_mask,
+            is_causal=self.config.decoder_is_causal,
+            past_key_values=past_self_attention,
         )
         encoder_attention_mask = create_bidirectional_mask(
             config=self.config,
@@ -561,7 +566,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.embed_tokens = value
 
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         if self.config.target_vocab_size is None:
             self.decoder._resize_token_embeddings(*args, **kwargs)
         return self.encoder._resize_token_embeddings(*args, **kwargs)
@@ -588,13 +593,14 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         """
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+        encoded: BaseModelOutput = encoder_outputs
+        if not isinstance(encoder_outputs, BaseModelOutput):
+            encoded = BaseModelOutput(*encoder_outputs)
 
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
@@ -607,9 +613,9 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
 
 
@@ -638,33 +644,12 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         Beam search then decodes with `model.decoder.run`.
         """
         takes_any_mask = PATTERNS[self.config.decoder_attention_pattern].takes_any_mask
-        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa")
+        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
 
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
         """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
         past_key_values.self_attention_cache.reorder_cache(beam_idx)
         return past_key_values
-
-    def resize_decoder_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """[`~PreTrainedModel.resize_token_embeddings`] for the target side of a model with two vocabularies."""
-        if self.config.target_vocab_size is None:
-            raise ValueError("Source and target share one vocabulary: call resize_token_embeddings instead.")
-        decoder = self.model.decoder
-        embeddings = decoder._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        self.config.target_vocab_size = embeddings.weight.shape[0]
-        self.lm_head = self._get_resized_lm_head(
-            self.lm_head, self.config.target_vocab_size, mean_resizing=mean_resizing
-        )
-        self.tie_weights()
-        return embeddings
-
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        if self.config.target_vocab_size is not None:
-            return self.model._resize_token_embeddings(*args, **kwargs)
-        self.model.decoder._resize_token_embeddings(*args, **kwargs)
-        return super()._resize_token_embeddings(*args, **kwargs)  # the source embedding and lm_head
 
     @can_return_tuple
     @auto_docstring

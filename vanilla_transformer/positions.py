@@ -124,6 +124,25 @@ class SinusoidalTensor2TensorPositions(SinusoidalHalvesPositions):
         return torch.arange(half, dtype=like.dtype, device=like.device) / max(half - 1, 1)
 
 
+class SinusoidalFairseqPositions(SinusoidalTensor2TensorPositions):
+    """tensor2tensor's waves with the first token at position `pad_token_id` + 1, which is 2 in fairseq's models."""
+
+    def __init__(self, config: "VanillaTransformerConfig", num_heads: int = 1, is_causal: bool = False):
+        super().__init__(config, num_heads, is_causal)
+        self.first = int(config.pad_token_id or 0) + 1
+
+    @classmethod
+    def validate(cls, config: "VanillaTransformerConfig") -> None:
+        super().validate(config)
+        if config.pad_token_id is None:
+            raise ValueError(
+                "position_encoding='sinusoidal_fairseq' counts positions from pad_token_id + 1: set pad_token_id."
+            )
+
+    def forward(self, positions: torch.Tensor) -> torch.Tensor:
+        return super().forward(positions + self.first)
+
+
 class LearnedPositions(nn.Embedding, AddedPositions):
     """One trained vector for each position (Table 3, row E)."""
 
@@ -247,6 +266,7 @@ POSITIONS: dict[str, type[PositionEncoding]] = {
     "sinusoidal": SinusoidalPositions,
     "sinusoidal_halves": SinusoidalHalvesPositions,
     "sinusoidal_tensor2tensor": SinusoidalTensor2TensorPositions,
+    "sinusoidal_fairseq": SinusoidalFairseqPositions,
     "learned": LearnedPositions,
     "concatenated": ConcatenatedPositions,
     "relative": RelativePositions,

@@ -5,25 +5,59 @@
     model = quantized(model, "int8")     # or Translator(model, tokenizer, quantization="int8")
 
 A weight is rounded once, with one scale for each output. The input of a layer is rounded at each call, with one scale
-for each token, so a translation does not depend on the other texts of its batch. Products are summed in 32 bits.
-Embeddings, norms and attention keep their type. Linear layers take most of the time from the base model on.
+for each token. Products are summed in 32 bits. Embeddings and norms keep their type. Linear layers take most of the
+time from the base model on.
+
+A translation does not depend on the other texts of its batch. That needs attention in float64: the last bits of a sum
+in float32 depend on the shape of the batch, and rounding to 8 bits turns some of them into whole steps. Attention that
+is not the library's `sdpa`, or that a config binds to it (relative positions do), keeps its type. Translations of such
+a model may, rarely, depend on the batch.
 
 A quantized model can't be saved: quantizing again takes less than a second.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedModel
+from transformers.integrations.sdpa_attention import sdpa_attention_forward
+from transformers.masking_utils import sdpa_mask
 
+from .loading import require_finite
 from .weight_sharing import copy_sharing_weights
 
 
 Quantization = Literal["float32", "int8"]
 QUANTIZATIONS: tuple[str, ...] = get_args(Quantization)
 LARGEST = 127  # the largest absolute value that is used of a signed 8-bit integer
+
+
+# The name of attention in float64, as `attn_implementation` has it.
+EXACT_ATTENTION = "sdpa_float64"
+
+
+def attend_in_float64(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    **options: Any,
+) -> tuple[torch.Tensor, None]:
+    """Computes what `sdpa` computes in float64, and returns it in the type of the query."""
+    if attention_mask is not None and attention_mask.is_floating_point():
+        attention_mask = attention_mask.double()
+    if options.get("position_bias") is not None:
+        options["position_bias"] = options["position_bias"].double()
+    output, _ = sdpa_attention_forward(module, query.double(), key.double(), value.double(), attention_mask, **options)
+    return output.to(query.dtype), None
+
+
+AttentionInterface.register(EXACT_ATTENTION, attend_in_float64)
+AttentionMaskInterface.register(EXACT_ATTENTION, sdpa_mask)
 
 
 class Int8Linear(nn.Module):
@@ -73,11 +107,15 @@ def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
             f"{str(model.dtype).removeprefix('torch.')}. Load it with device='cpu' and dtype=torch.float32, or leave "
             "out quantization."
         )
+    require_finite(model)  # rounding would turn NaN into a number
     quantized_model = copy_sharing_weights(model)
     for parent in list(quantized_model.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, nn.Linear):
                 setattr(parent, name, Int8Linear(child))
+    if quantized_model.config._attn_implementation == "sdpa":
+        with suppress(ValueError):  # a model whose positions or pattern need another one
+            quantized_model.set_attn_implementation(EXACT_ATTENTION)
     for method in ("save_pretrained", "push_to_hub"):
         setattr(quantized_model, method, _refuse_to_save)
     return quantized_model.eval()

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 from transformers.utils import cached_file
 
-from .loading import errors_in_one_sentence
+from .loading import errors_in_one_sentence, find_model
 
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
@@ -24,6 +24,7 @@ Normalization = Literal["nfc", "nfkc", "none"]
 
 # Their ids are 0 to 3 in this order: the defaults of `VanillaTransformerConfig`.
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+MASK_TOKEN = "<mask>"  # only for models that predict masked tokens: it follows the learned vocabulary
 TARGET = "target"  # the subfolder of a separate target tokenizer
 BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 # WordPiece marks subwords inside a word. BERT's "##" could occur in text. This character can't: it stands for no byte.
@@ -91,18 +92,21 @@ def train_tokenizer(
 
 
 def load_tokenizers(
-    name_or_path: str | Path, **options: Any
+    name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any
 ) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
     """Loads the joint or source tokenizer of a folder or a Hub repository, and the target's if there is one.
 
     Args:
         name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder.
         options: Those of `from_pretrained`, such as `revision`.
     """
+    name_or_path = find_model(name_or_path)
     with errors_in_one_sentence(name_or_path):
         target_file = cached_file(
-            name_or_path, f"{TARGET}/tokenizer.json", _raise_exceptions_for_missing_entries=False, **options
+            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
         )
+        options["trust_remote_code"] = trust_remote_code
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
         if not target_file:
             return tokenizer, None
@@ -124,24 +128,17 @@ def save_tokenizers(
         target_tokenizer.save_pretrained(Path(folder) / TARGET)
 
 
-def with_bpe_dropout(tokenizer: PreTrainedTokenizerFast, probability: float) -> PreTrainedTokenizerFast:
-    """Returns a copy that skips each merge with some probability (Provilkov et al. 2020).
-
-    A word is split differently each time. The copy is for training only and must not be saved. No seed controls the
-    random numbers of `tokenizers`.
+def with_mask_token(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer that has `<mask>`: the same one, or a copy with one more token at the end.
 
     Args:
-        tokenizer: A BPE tokenizer.
-        probability: Probability of skipping a merge.
+        tokenizer: The tokenizer of the target.
     """
-    if not 0 <= probability < 1:
-        raise ValueError(f"A BPE-dropout of {probability} must be at least 0 and less than 1; 0.1 is usual.")
-    noisy = copy.deepcopy(tokenizer)
-    model = noisy.backend_tokenizer.model
-    if not isinstance(model, models.BPE):
-        raise ValueError(f"BPE-dropout needs a BPE tokenizer, not {type(model).__name__}: set it to 0 or train one.")
-    model.dropout = probability or None
-    return noisy
+    if tokenizer.mask_token is not None:
+        return tokenizer
+    masking = copy.deepcopy(tokenizer)
+    masking.add_special_tokens({"mask_token": MASK_TOKEN})
+    return masking
 
 
 def _check_choices(algorithm: str, normalization: str) -> None:
@@ -209,4 +206,4 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_bpe_dropout"]
+__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_mask_token"]

@@ -1,4 +1,4 @@
-"""Text in, translation out: `Translator`, and the pipeline task `vanilla-translation`.
+"""Text in, translation out: `Translator`.
 
     from vanilla_transformer import Translator
 
@@ -11,31 +11,54 @@ Any encoder-decoder of the library that translates can be used: this package's, 
 one `Translator`.
 """
 
+import inspect
 import math
+import re
 import threading
-from collections.abc import Iterable, Iterator, Sequence, Sized
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from itertools import islice, repeat
+from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import Pipeline, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from .backends import Backend, backend_named
-from .backends.torch import longest_sequence
+from .backends.ensemble import EnsembleBackend
+from .backends.torch import TorchBackend, longest_sequence
 from .beam_search import DEFAULT_EXTRA_TOKENS
-from .decoding_options import max_output_length, require_decoding, sampling_options, search_options
-from .loading import HUB_OPTIONS, find_device
+from .chunks import MAX_SOURCE_TOKENS, split_into_chunks
+from .decoding_options import (
+    max_output_length,
+    require_decoding,
+    require_known_decoding,
+    sampling_options,
+    search_options,
+)
+from .glossary import Glossary, continuing_tokens
+from .languages import Languages, languages_of
+from .lexical_constraints import LexicalConstraints
+from .loading import HUB_OPTIONS, find_device, find_model
+from .searches import breadth_of, search_of
+from .sentences import split_sentences as sentences_of
 from .tokenization_vanilla_transformer import load_tokenizers
 
 
 logger = logging.get_logger(__name__)
 
+LONG_TEXTS = ("cut", "chunk")
+LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
 # A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
 # belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
 _TOKENIZER_LOCK = threading.Lock()
+
+
+GlossaryOption = Glossary | Mapping[str, str] | None
+SEVERAL_SENTENCES = 3  # ends of sentences inside a text from which on a hint is logged
+_SENTENCE_END = re.compile(r"[.!?][\"'”»)]?\s+(?=[^\W\d_a-z])|[。！？](?=\S)")
 
 
 @dataclass(frozen=True)
@@ -49,8 +72,10 @@ class Hypothesis:
         tokens: The tokens of the translation.
         read_tokens: The tokens that the decoder read to write them: its first token, then all `tokens` but the last.
         attention: Attention of each decoder layer and head from `tokens` to `source_tokens`: [layers, heads, T, S].
-        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T].
-        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S].
+        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T]; `None` for a
+            recurrent decoder.
+        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
+            recurrent encoder.
     """
 
     text: str
@@ -101,11 +126,13 @@ class Translator:
         model: The model.
         tokenizer: Its tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
-        max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
-        window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
         backend: The engine that decodes: `"torch"`, or `"ctranslate2"`, which is faster and must be installed.
         quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
             are, `"int8"`, and more with CTranslate2.
+        split_sentences: Whether a text is split into sentences, which are translated one by one and joined with the
+            white space of the text. `True` splits by the source language of the model; or give a language, such as
+            `"en"`. It needs sentencex.
+        limits: `max_tokens`, `window`, `max_source_tokens` and `long_texts`, see `set_limits`.
     """
 
     def __init__(
@@ -114,17 +141,17 @@ class Translator:
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
-        max_tokens: int = 2048,
-        window: int = 4096,
         backend: str = "torch",
         quantization: str = "float32",
+        split_sentences: bool | str = False,
+        **limits: Any,
     ):
-        _require_positive(max_tokens=max_tokens, window=window)
+        self.set_limits(**limits)
         self.backend: Backend = backend_named(backend).from_model(
             model, tokenizer, target_tokenizer, quantization=quantization
         )
         self.tokenizer, self.target_tokenizer = tokenizer, target_tokenizer or tokenizer
-        self.max_tokens, self.window = max_tokens, window
+        self.split_sentences = split_sentences
 
     @classmethod
     def from_backend(
@@ -133,21 +160,21 @@ class Translator:
         tokenizer: PreTrainedTokenizerBase,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
         *,
-        max_tokens: int = 2048,
-        window: int = 4096,
+        split_sentences: bool | str = False,
+        **limits: Any,
     ) -> "Translator":
         """Makes a translator of a backend that is already loaded; the arguments are those of the class."""
-        _require_positive(max_tokens=max_tokens, window=window)
         translator = cls.__new__(cls)
+        translator.set_limits(**limits)
         translator.backend = backend
         translator.tokenizer, translator.target_tokenizer = tokenizer, target_tokenizer or tokenizer
-        translator.max_tokens, translator.window = max_tokens, window
+        translator.split_sentences = split_sentences
         return translator
 
     @classmethod
     def from_pretrained(
         cls,
-        name_or_path: str | Path,
+        name_or_path: str | Path | Sequence[str | Path],
         *,
         device: str | None = None,
         backend: str = "torch",
@@ -157,26 +184,66 @@ class Translator:
         """Loads model and tokenizers from a folder or the Hub.
 
         Args:
-            name_or_path: Folder, or name on the Hub.
+            name_or_path: Folder, name on the Hub, or `"multi30k-en-de-tiny"`: the bundled model, which translates
+                English image captions into German. Several are an ensemble: the mean of their probabilities decides.
+                They need the same vocabulary, and torch.
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
             quantization: As above.
-            options: `max_tokens` and `window` as above, and options of `from_pretrained` such as `dtype` and
-                `revision`.
+            options: `split_sentences` as above, the limits of `set_limits`, and options of `from_pretrained` such as
+                `dtype` and `revision`.
         """
-        sizes = {name: options.pop(name) for name in ("max_tokens", "window") if name in options}
+        own_options = {name: options.pop(name) for name in (*LIMITS, "split_sentences") if name in options}
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
-        loaded = backend_named(backend).from_pretrained(
-            name_or_path, device=device, quantization=quantization, **options
-        )
-        return cls.from_backend(loaded, *load_tokenizers(name_or_path, **hub_options), **sizes)
+        several = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path)
+        names = [find_model(name) for name in several]
+        if not names:
+            raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
+        backend_class = backend_named(backend)
+        if len(names) > 1 and backend != TorchBackend.name:
+            raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
+        tokenizers = _load_same_tokenizers(names, **hub_options)
+        where = {"device": device, "quantization": quantization, **options}
+        if len(names) > 1:
+            return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
+        return cls.from_backend(backend_class.from_pretrained(names[0], **where), *tokenizers, **own_options)
+
+    def set_limits(
+        self,
+        *,
+        max_tokens: int = 2048,
+        window: int = 4096,
+        max_source_tokens: int = MAX_SOURCE_TOKENS,
+        long_texts: str = "cut",
+    ) -> None:
+        """Sets how much is read at a time.
+
+        Args:
+            max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
+            window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
+            max_source_tokens: The longest text in tokens. A model with fewer positions reads only as many as it has.
+            long_texts: What is done with a longer text. `"cut"` translates its beginning, with a warning. `"chunk"`
+                translates it sentence by sentence and joins the translations; it needs sentencex.
+        """
+        for name, value in (("max_tokens", max_tokens), ("window", window), ("max_source_tokens", max_source_tokens)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(f"long_texts={long_texts!r} is unknown: choose one of {', '.join(LONG_TEXTS)}.")
+        self.max_tokens, self.window = max_tokens, window
+        self.max_source_tokens, self.long_texts = max_source_tokens, long_texts
 
     @property
     def model(self) -> Any:
         """The backend's model, with `config` and `generation_config`. In torch it is the `PreTrainedModel`."""
         return self.backend.model
+
+    @property
+    def languages(self) -> Languages:
+        """The languages that the model records; `None` for those that it does not."""
+        return languages_of(self.backend.config, self.tokenizer)
 
     def __call__(self, texts: str | Iterable[str], **options: Any) -> str | list[str]:
         """Returns the best translation of each text as text; the options are those of `translate`."""
@@ -193,36 +260,60 @@ class Translator:
         sample: bool = False,
         attention: bool = False,
         progress: bool = False,
+        split_sentences: bool | str | None = None,
+        glossary: GlossaryOption | Iterable[GlossaryOption] = None,
         **generation: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each text, best first, in the order of the texts.
 
-        An empty text has an empty translation, with or without a prefix. A text that is longer than the model can read
-        is truncated with a warning.
+        An empty text has an empty translation, with or without a prefix. A text that is longer than
+        `max_source_tokens`, or than the model can read, is cut with a warning or translated in chunks: see
+        `set_limits`. The score of a translation in chunks is the sum of their scores.
 
         Args:
             texts: A list, a `datasets` column, or any iterator. Only one window of it is kept in memory.
-            n_best: Number of translations of each text, at most `num_beams`.
+            n_best: Number of translations of each text, at most `num_beams` (mask-predict: `length_candidates`).
             prefix: The beginning of the translations: one for all texts, or one (or `None`) for each text.
             sample: Whether to draw translations at random instead of searching for the best.
             attention: Whether to keep the attention weights of encoder and decoder.
             progress: Whether to show a progress bar.
+            split_sentences: Replaces the setting of the translator. A text in sentences has one translation, whose
+                score is the sum of the sentences'.
+            glossary: Terms and their translations, as a `Glossary` or a dict: one for all texts, or one (or `None`)
+                for each text. A translation contains the target term for each source term of its text.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
-                instance `temperature` and `top_k`.
+                instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
+                `iterations`, `length_candidates` and `length_ratio`, by default its own or 10, 5 and 1.
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
+        if split_sentences := self.split_sentences if split_sentences is None else split_sentences:
+            _require_sentences(n_best=n_best, prefix=prefix, attention=attention)
+            language = split_sentences if isinstance(split_sentences, str) else self._source_language()
+            if not isinstance(glossary, Glossary | Mapping | None):
+                raise ValueError("With split_sentences there is one glossary for all texts: give that.")
+            options = {"sample": sample, "progress": progress, "glossary": glossary, **generation}
+            next(self.translate([], split_sentences=False, **options), None)  # all checks run now
+            return self._translate_documents(texts, language, options)
         options = self._generation_options(n_best, sample, generation)
-        self.backend.require_options(options)
+        if glossary is not None and sample:
+            raise ValueError("A glossary needs a search: leave out sample=True, or the glossary.")
+        self.backend.require_options(options if glossary is None else {**options, "glossary": glossary})
         empty = Hypothesis("", None if sample else 0.0)
         if attention:
             self.backend.require_support("attention=True")
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
-        pairs = _with_prefixes(texts, prefix)
+        numbered = enumerate(_requests(texts, prefix, glossary), start=1)
         bar = logging.tqdm(total=_length_of(texts), desc="translating", unit=" texts", disable=not progress)
         # A generator starts with the first `next`. All checks above run now.
-        return self._translate_windows(pairs, options, empty, attention, bar)
+        if self.long_texts == "cut":
+            return self._translate_windows(numbered, options, empty, attention, bar)
+        if attention or n_best > 1:
+            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
+        return self._translate_chunks(
+            numbered, lambda chunks: self._translate_windows(chunks, options, empty, False, bar)
+        )
 
     def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
         """Yields the probability of the target of each (source, target), in the order given."""
@@ -235,38 +326,71 @@ class Translator:
         ids, target_ids = self._encode_pair(1, source, target)
         return self._with_attention([Hypothesis(target)], [ids], [[self._start_token(), *target_ids]])[0]
 
+    def number_of_tokens(self, text: str) -> int:
+        """Returns how many tokens the model reads for a source text, its end included."""
+        _require_text(1, text)
+        with _TOKENIZER_LOCK:
+            return len(self.tokenizer(text)["input_ids"])
+
     def _generation_options(self, n_best: int, sample: bool, generation: dict[str, Any]) -> dict[str, Any]:
         """Returns the options of `generate`, checked and with defaults filled in."""
         if n_best < 1:
             raise ValueError(f"n_best={n_best} must be at least 1.")
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
-        require_decoding(*map(generation.get, ("num_beams", "length_penalty", "max_extra_tokens")))
+        require_known_decoding(self.backend.generation_config, generation, sample=sample)
+        checked = inspect.signature(require_decoding).parameters
+        require_decoding(**{name: value for name, value in generation.items() if name in checked})
         if sample:
             return {**sampling_options(**generation), "num_return_sequences": n_best}
-        options = search_options(self.backend.generation_config, **generation)
-        if n_best > options["num_beams"]:
-            raise ValueError(f"n_best={n_best} is more than num_beams={options['num_beams']} can find.")
+        options = search_options(self.backend.model, **generation)
+        breadth = breadth_of(search_of(self.backend.model))
+        if n_best > options[breadth]:
+            raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
         return {**options, "num_return_sequences": n_best}
+
+    # --- sentences of texts ---
+
+    def _source_language(self) -> str:
+        if self.languages.source is None:
+            raise ValueError(
+                "The model does not record its source language, by which text is split into sentences: give it, for "
+                'example split_sentences="en".'
+            )
+        return self.languages.source
+
+    def _translate_documents(
+        self, texts: Iterable[str], language: str, options: dict[str, Any]
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts sentence by sentence, a window of texts at a time."""
+        numbered = enumerate(texts, start=1)
+        while documents := list(islice(numbered, self.window)):
+            for number, text in documents:
+                _require_text(number, text)
+            pieces = [sentences_of(text, language) for _, text in documents]
+            sentences = [piece.strip() for document in pieces for piece in document]
+            translations = self.translate(sentences, split_sentences=False, **options)
+            for document in pieces:
+                best = [hypotheses[0] for hypotheses in islice(translations, len(document))]
+                yield [_joined(document, best, separator=_sentence_separator(self.languages.target))]
 
     # --- windows of texts ---
 
     def _translate_windows(
         self,
-        pairs: Iterable[tuple[str, str | None]],
+        numbered: "Iterator[tuple[int, _Request]]",
         options: dict[str, Any],
         empty: Hypothesis,
         attention: bool,
         bar: Any,
     ) -> Iterator[list[Hypothesis]]:
-        """Translates texts with their prefixes, a window at a time."""
-        numbered = enumerate(pairs, start=1)
+        """Translates texts with their prefixes and terms, a window at a time."""
         with bar:
             while window := list(islice(numbered, self.window)):
-                sources = [self._encode_source(number, text, prefix) for number, (text, prefix) in window]
+                sources = [self._encode_source(number, request) for number, request in window]
                 results: list[list[Hypothesis]] = [[empty] * options["num_return_sequences"] for _ in sources]
                 sizes = {
-                    index: (len(source.prefix), len(source.ids))
+                    index: (source.shape, len(source.ids))
                     for index, source in enumerate(sources)
                     if source is not None
                 }
@@ -279,32 +403,55 @@ class Translator:
                 bar.update(len(sources) - len(sizes))
                 yield from results
 
+    def _translate_chunks(
+        self,
+        numbered: "Iterator[tuple[int, _Request]]",
+        translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts with their prefixes and terms, those that are too long in chunks."""
+        texts: deque[list[str]] = deque()  # the chunks of each text whose translation is not complete yet
+
+        def chunks() -> "Iterator[tuple[int, _Request]]":
+            for number, request in numbered:
+                parts = self._chunks(number, request.text)
+                texts.append(parts)
+                if len(parts) == 1:
+                    yield number, request
+                    continue
+                for part, prefix in zip(parts, chain([request.prefix], repeat(None)), strict=False):
+                    yield number, replace(request, text=part.strip(), prefix=prefix)
+
+        translations = translate(chunks())
+        for (first,) in translations:
+            parts = texts.popleft()
+            rest = [hypothesis for (hypothesis,) in islice(translations, len(parts) - 1)]
+            yield [_joined(parts, [first, *rest], _sentence_separator(self.languages.target)) if rest else first]
+
     def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[Score]:
         """Scores pairs, a window at a time."""
         numbered = enumerate(pairs, start=1)
         with bar:
             while window := list(islice(numbered, self.window)):
                 encoded = [self._encode_pair(number, source, target) for number, (source, target) in window]
-                sizes = {index: (0, max(map(len, pair))) for index, pair in enumerate(encoded)}
+                sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
                 results: dict[int, Score] = {}
                 for batch in self._batches(sizes):
                     results |= zip(batch, self._score_batch([encoded[index] for index in batch]), strict=True)
                     bar.update(len(batch))
                 yield from (results[index] for index in range(len(encoded)))
 
-    def _batches(self, sizes: dict[int, tuple[int, int]]) -> Iterator[list[int]]:
+    def _batches(self, sizes: dict[int, tuple[tuple[int, int], int]]) -> Iterator[list[int]]:
         """Groups texts of similar length, the longest first: a batch that needs too much memory then fails at once.
 
         Args:
-            sizes: Index of each text -> (length of its prefix, its length). Texts of one batch have prefixes of the
-                same length.
+            sizes: Index of each text -> (its shape, its length). Texts of one batch have the same shape.
         """
         batch: list[int] = []
         for index in sorted(sizes, key=sizes.__getitem__, reverse=True):
-            prefix_length, _ = sizes[index]
+            shape, _ = sizes[index]
             if batch:
-                first_prefix_length, longest = sizes[batch[0]]
-                if (len(batch) + 1) * longest > self.max_tokens or prefix_length != first_prefix_length:
+                first_shape, longest = sizes[batch[0]]
+                if (len(batch) + 1) * longest > self.max_tokens or shape != first_shape:
                     yield batch
                     batch = []
             batch.append(index)
@@ -313,40 +460,76 @@ class Translator:
 
     # --- from text to ids ---
 
-    def _encode_source(self, number: int, text: str, prefix: str | None) -> "_Source | None":
-        """Returns the ids of a text and of the prefix of its translation; `None` for an empty text."""
+    def _encode_source(self, number: int, request: "_Request") -> "_Source | None":
+        """Returns a text as the model reads it; `None` for an empty text."""
+        text = request.text
         _require_text(number, text)
         if not text.strip():
             return None
         prefix_ids = [self._start_token()]
-        if prefix:
-            _require_text(number, prefix)
-            with _TOKENIZER_LOCK:
-                prefix_ids += self.target_tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
-        return _Source(number, self._encode(number, text), prefix_ids)
+        if request.prefix:
+            prefix_ids += self._encode_part(number, request.prefix)
+        terms = [self._encode_part(number, term) for term in request.glossary.terms_for(text)]
+        ids = self._encode(number, text)
+        if len(_SENTENCE_END.findall(text)) >= SEVERAL_SENTENCES:
+            logger.warning_once(
+                "A text has several sentences, but models are trained on single ones and may drop the rest: "
+                "split_sentences=True (--split_sentences) translates sentence by sentence."
+            )
+        return _Source(number, ids, prefix_ids, terms)
+
+    def _encode_part(self, number: int, text: str) -> list[int]:
+        """Returns the ids of a part of a translation."""
+        _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
 
     def _encode_pair(self, number: int, source: str, target: str) -> tuple[list[int], list[int]]:
         for text in (source, target):
             _require_text(number, text)
         with _TOKENIZER_LOCK:
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
-        limit = self.backend.longest_input
-        if limit is not None and len(target_ids) > limit:
+        if len(target_ids) > (limit := self._longest_text()):
             raise ValueError(
-                f"Translation {number} has {len(target_ids)} tokens; the model writes {limit}: shorten or drop it."
+                f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
+                "drop it."
             )
         return self._encode(number, source), target_ids
 
     def _encode(self, number: int, text: str) -> list[int]:
         with _TOKENIZER_LOCK:
             ids = self.tokenizer(text)["input_ids"]
-        limit = self.backend.longest_input
-        if limit is not None and len(ids) > limit:
+        if len(ids) > (limit := self._longest_text()):
             logger.warning(
-                f"Text {number} has {len(ids)} tokens; {self.backend.title} reads {limit}: the rest is cut off."
+                f"Text {number} has {len(ids)} tokens; {self._limited_by('reads')} {limit}: the rest is cut off. "
+                "long_texts='chunk' translates all of it."
             )
             ids = [*ids[: limit - 1], ids[-1]]  # keep the end of sentence
         return ids
+
+    def _chunks(self, number: int, text: str) -> list[str]:
+        """Splits a text if it is too long."""
+        _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            special = len(self.tokenizer("")["input_ids"])  # the end of sentence
+        limit = max(self._longest_text() - special, 1)
+
+        def length(text: str) -> int:
+            with _TOKENIZER_LOCK:
+                return len(self.tokenizer(text)["input_ids"]) - special
+
+        if length(text) <= limit:
+            return [text]
+        return split_into_chunks(text, self.languages.source or "en", length, limit)
+
+    def _longest_text(self) -> int:
+        longest_input = self.backend.longest_input
+        return self.max_source_tokens if longest_input is None else min(self.max_source_tokens, longest_input)
+
+    def _limited_by(self, verb: str) -> str:
+        """Returns the beginning of a sentence about `_longest_text`."""
+        is_given = self._longest_text() == self.max_source_tokens
+        return "max_source_tokens is" if is_given else f"{self.backend.title} {verb}"
 
     def _start_token(self) -> int:
         for config in (self.backend.generation_config, self.backend.config):
@@ -369,6 +552,12 @@ class Translator:
             )
             options = {"max_length": max_length, **options}
         number = options["num_return_sequences"]
+        if needed := sources[0].shape[1]:
+            options = {
+                **options,
+                "num_beams": options["num_beams"] + needed,  # room for hypotheses with some of the terms
+                "selection": LexicalConstraints([source.terms for source in sources], self._continues_word()),
+            }
         sequences, scores = self.backend.generate(source_ids, prefixes, **options)
         _require_finite(sources, scores, number)
         targets = [self._until_end(ids) for ids in sequences]
@@ -381,6 +570,12 @@ class Translator:
             repeated = [ids for ids in source_ids for _ in range(number)]
             hypotheses = self._with_attention(hypotheses, repeated, targets)
         return [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
+
+    def _continues_word(self) -> torch.Tensor | None:
+        config = self.backend.config
+        sizes = (getattr(config, name, None) for name in ("target_vocab_size", "decoder_vocab_size", "vocab_size"))
+        with _TOKENIZER_LOCK:
+            return continuing_tokens(self.target_tokenizer, next(size for size in sizes if size))
 
     def _with_attention(
         self, hypotheses: list[Hypothesis], sources: list[list[int]], targets: list[list[int]]
@@ -424,34 +619,107 @@ class Translator:
 
 @dataclass(frozen=True)
 class _Source:
-    """A text as the model reads it: its number, its ids, and the ids that its translation starts with."""
+    """A text as the model reads it: its number, its ids, and the ids that its translation starts with and contains."""
 
     number: int
     ids: list[int]
     prefix: list[int]
+    terms: list[list[int]]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What all texts of a batch have in common: tokens of the prefix, and tokens of the terms."""
+        return len(self.prefix), sum(map(len, self.terms))
 
 
-def _with_prefixes(
-    texts: Iterable[str], prefix: str | Iterable[str | None] | None
-) -> Iterable[tuple[str, str | None]]:
-    """Pairs each text with its prefix."""
-    if prefix is None or isinstance(prefix, str):
-        return zip(texts, repeat(prefix), strict=False)
-    number, prefixes = _length_of(texts), _length_of(prefix)
-    if None not in (number, prefixes) and number != prefixes:
-        raise ValueError(f"There are {number} texts but {prefixes} prefixes: give one (or None) for each text.")
-    return zip(texts, prefix, strict=True)
+def _load_same_tokenizers(
+    names: Sequence[str | Path], **options: Any
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """Loads the tokenizers of the first model, and refuses other models with other vocabularies."""
+    first = load_tokenizers(names[0], **options)
+    for name in names[1:]:
+        for side, other in zip(first, load_tokenizers(name, **options), strict=True):
+            if (side and side.get_vocab()) != (other and other.get_vocab()):
+                raise ValueError(
+                    f"{name} has another vocabulary than {names[0]}: an ensemble needs models that were trained with "
+                    "the same tokenizer."
+                )
+    return first
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A text, the beginning of its translation, and the terms that it must contain."""
+
+    text: str
+    prefix: str | None
+    glossary: Glossary
+
+
+def _requests(
+    texts: Iterable[str],
+    prefix: str | Iterable[str | None] | None,
+    glossary: GlossaryOption | Iterable[GlossaryOption],
+) -> Iterator[_Request]:
+    """Puts a prefix and a glossary with each text."""
+    if isinstance(glossary, Glossary | Mapping | None):
+        glossary = _as_glossary(glossary)  # once for all texts
+    number = _length_of(texts)
+    with_prefix = _paired(texts, prefix, str, "prefixes", number)
+    with_both = _paired(with_prefix, glossary, Glossary, "glossaries", number)
+    return (_Request(text, start, _as_glossary(terms)) for (text, start), terms in with_both)
+
+
+def _paired(
+    items: Iterable[Any], given: Any, single: type, name: str, number: int | None
+) -> Iterator[tuple[Any, Any]]:
+    """Pairs each item with what is given: one for all, or one for each."""
+    if given is None or isinstance(given, single):
+        return zip(items, repeat(given), strict=False)
+    others = _length_of(given)
+    if None not in (number, others) and number != others:
+        raise ValueError(f"There are {number} texts but {others} {name}: give one (or None) for each text.")
+    return zip(items, given, strict=True)
+
+
+def _as_glossary(glossary: GlossaryOption) -> Glossary:
+    return glossary if isinstance(glossary, Glossary) else Glossary(glossary or {})
+
+
+def _require_sentences(*, n_best: int, prefix: Any, attention: bool) -> None:
+    """Refuses options that have no meaning for several sentences at once."""
+    for name, is_given in (("n_best", n_best != 1), ("prefix", prefix is not None), ("attention", attention)):
+        if is_given:
+            raise ValueError(f"{name} is for single sentences: leave it out, or set split_sentences to False.")
+
+
+def _joined(pieces: Sequence[str], translations: Sequence[Hypothesis], separator: str) -> Hypothesis:
+    """Puts the translations of sentences in the place of the sentences. White space stays as it is.
+
+    Args:
+        pieces: Sentences with the white space around them.
+        translations: Their translations.
+        separator: What to put between two sentences of one line that have no white space between them.
+    """
+    text = ""
+    for piece, translation in zip(pieces, translations, strict=True):
+        if text and piece.strip() and not text[-1].isspace() and not piece[0].isspace():
+            text += separator
+        sentence = piece.strip()
+        start = piece.index(sentence)
+        text += piece[:start] + translation.text + piece[start + len(sentence) :]
+    scores = [translation.score for translation in translations if translation.score is not None]
+    return Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+
+
+def _sentence_separator(language: str | None) -> str:
+    """Returns what stands between two sentences in a language: nothing in those that write no spaces."""
+    return "" if language is not None and language.split("_")[0].split("-")[0] in ("zh", "ja", "th") else " "
 
 
 def _length_of(items: Iterable[Any]) -> int | None:
     """Returns the number of items; `None` for an iterator."""
     return len(items) if isinstance(items, Sized) else None
-
-
-def _require_positive(**sizes: int) -> None:
-    for name, value in sizes.items():
-        if value < 1:
-            raise ValueError(f"{name}={value} must be at least 1.")
 
 
 def _require_text(number: int, text: str) -> None:
@@ -483,61 +751,4 @@ def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tupl
         )
 
 
-class TranslationPipeline(Pipeline):
-    """`pipeline("vanilla-translation", model=...)`: texts in, `{"translation_text": ...}` out.
-
-    The output is that of the library's translation pipeline, which transformers 5 removed. Options of
-    `Translator.translate` go into the call. With `n_best` above 1 there is a list for each text. `Translator` makes
-    batches by tokens, so the library's `batch_size` and `num_workers` are accepted and have no effect.
-
-    Args:
-        target_tokenizer: The target's tokenizer, for a model object with separate vocabularies. By default it is
-            loaded from where the model came from.
-    """
-
-    _load_processor = _load_image_processor = _load_feature_extractor = False
-    _load_tokenizer = True
-
-    def __init__(self, *args: Any, target_tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
-        super().__init__(*args, **kwargs)
-        if getattr(self.model.config, "target_vocab_size", None) is not None and target_tokenizer is None:
-            if not self.model.name_or_path:
-                raise ValueError("The model has a separate target vocabulary: give its target_tokenizer too.")
-            commit = getattr(self.model.config, "_commit_hash", None)
-            options = {"revision": commit} if commit else {}
-            target_tokenizer = load_tokenizers(self.model.name_or_path, **options)[1]
-        self.translator = Translator(self.model, self.tokenizer, target_tokenizer)
-
-    def __call__(
-        self,
-        texts: str | Iterable[str],
-        *,
-        batch_size: int | None = None,
-        num_workers: int | None = None,
-        **options: Any,
-    ) -> Any:
-        options = {**self._forward_params, **options}
-        if isinstance(texts, str):
-            return self.run_single(texts, {}, options, {})
-        outputs = (
-            self.postprocess({"hypotheses": hypotheses}) for hypotheses in self.translator.translate(texts, **options)
-        )
-        return list(outputs) if isinstance(texts, list | tuple) else outputs  # an iterator gives an iterator
-
-    def _sanitize_parameters(self, **options: Any) -> tuple[dict, dict, dict]:
-        return {}, options, {}
-
-    def preprocess(self, text: str) -> dict[str, str]:
-        return {"text": text}
-
-    def _forward(self, inputs: dict[str, str], **options: Any) -> dict[str, list[Hypothesis]]:
-        return {"hypotheses": next(self.translator.translate([inputs["text"]], **options))}
-
-    def postprocess(self, outputs: dict[str, list[Hypothesis]]) -> list[dict[str, Any]] | dict[str, Any]:
-        results = [
-            {"translation_text": hypothesis.text, "score": hypothesis.score} for hypothesis in outputs["hypotheses"]
-        ]
-        return results if len(results) > 1 else results[0]
-
-
-__all__ = ["Hypothesis", "Score", "TranslationPipeline", "Translator", "find_device", "longest_sequence"]
+__all__ = ["Hypothesis", "Score", "Translator", "find_device", "longest_sequence"]

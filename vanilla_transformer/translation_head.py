@@ -1,11 +1,16 @@
-"""What the translation models of this package share above the decoder: labels in, logits and loss out, lengths.
+"""What the translation models of this package share: token embeddings below the stacks; labels, logits, loss and
+lengths above them.
 
 Shapes: B batch, T target tokens, D width of the states below the output layer, V vocabulary.
 """
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
+from transformers import GenerationConfig, PreTrainedModel
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, is_torchdynamo_compiling
@@ -14,18 +19,52 @@ from .beam_search import DEFAULT_EXTRA_TOKENS
 from .loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
 
 
+class TokenEmbedding(nn.Embedding):
+    """`nn.Embedding` that names an id outside the vocabulary."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(input_ids)  # [B, T, D]
+        except IndexError as error:
+            # Only the CPU raises this. A GPU stops with an assertion of its own: checking first would cost a
+            # synchronisation at every step.
+            raise outside_vocabulary(input_ids, self.weight.shape[0]) from error
+
+
 class TranslationHead:
-    """Mixin for models with an output layer `lm_head` and `config.decoder_start_token_id`.
+    """Mixin for models with an encoder, a decoder and an output layer `lm_head`, whose config is a
+    `TranslationConfig`.
 
     A class lists it before `GenerationMixin`, whose length it changes. `search_name` is the search that decodes the
-    model, a key of `searches.SEARCHES`. `longest_sequence` is the longest source or target in tokens, `None` for no
-    limit.
+    model, a key of `searches.SEARCHES`. `is_autoregressive` says that the logits at a position are those of the next
+    token. `longest_sequence` is the longest source or target in tokens, `None` for no limit.
     """
 
-    search_name = "beam_search"
-    longest_sequence: int | None = None
+    # Attributes of the model class.
+    config: Any
+    lm_head: Any
+    training: bool
+    tp_size: int | None
+    get_encoder: Callable[[], PreTrainedModel]
+    get_decoder: Callable[[], PreTrainedModel]
+    _get_resized_lm_head: Callable[..., nn.Linear]
+    tie_weights: Callable[[], None]
 
-    def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
+    search_name = "beam_search"
+    is_autoregressive = True
+
+    @property
+    def longest_sequence(self) -> int | None:
+        return None
+
+    def _prepare_generated_length(
+        self,
+        generation_config: GenerationConfig,
+        has_default_max_length: bool,
+        *args: Any,
+        inputs_tensor: torch.Tensor,
+        **kwargs: Any,
+    ) -> GenerationConfig:
         """If `generate` is given no length: the longest source plus 50 tokens (section 6.1). The library's default of
         20 tokens would cut off most translations."""
         if has_default_max_length and generation_config.max_new_tokens is None:
@@ -33,7 +72,7 @@ class TranslationHead:
             if self.longest_sequence is not None:
                 room = self.longest_sequence - kwargs["input_ids_length"]
                 generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
-        return super()._prepare_generated_length(
+        return super()._prepare_generated_length(  # type: ignore[misc]
             generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
         )
 
@@ -46,6 +85,27 @@ class TranslationHead:
                 "in the config, or pass decoder_input_ids."
             )
         return shift_right(labels, start, pad)
+
+    def resize_decoder_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """[`~PreTrainedModel.resize_token_embeddings`] for the target side of a model with two vocabularies."""
+        if self.config.target_vocab_size is None:
+            raise ValueError("Source and target share one vocabulary: call resize_token_embeddings instead.")
+        decoder = self.get_decoder()
+        embeddings = decoder._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.config.target_vocab_size = embeddings.weight.shape[0]
+        self.lm_head = self._get_resized_lm_head(
+            self.lm_head, self.config.target_vocab_size, mean_resizing=mean_resizing
+        )
+        self.tie_weights()
+        return embeddings
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if self.config.target_vocab_size is not None:
+            return self.get_encoder()._resize_token_embeddings(*args, **kwargs)
+        self.get_decoder()._resize_token_embeddings(*args, **kwargs)
+        return super()._resize_token_embeddings(*args, **kwargs)  # type: ignore[misc]  # source embedding, lm_head
 
     def logits_and_loss(
         self,

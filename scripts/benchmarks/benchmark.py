@@ -28,6 +28,15 @@ beside MarianMT and, if they are installed, CTranslate2 and ONNX Runtime:
     vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
     vanilla-benchmark decode --preset base --input data/test.en
 
+A model that writes all tokens at once (mask_predict) beside an autoregressive one, line by line and in batches:
+
+    vanilla-benchmark mask_predict --model runs/mine/model --baseline model_cards/multi30k-en-de-tiny \\
+        --input data/test.en --references data/test.de
+
+The server under load, with its latency, beside the same model offline:
+
+    vanilla-benchmark serve --model runs/demo/model --input data/test.en --clients 32
+
 Systems alternate within each round. A speed is the median over rounds. A ratio is the median of the ratios within a
 round, and its spread is their range. Everything runs on one thread unless --threads is given. A GPU is used if there
 is one (--device, --dtype bfloat16, --compile); otherwise the tables say so. With --output_dir the results are kept as
@@ -36,7 +45,17 @@ results.json and a picture.
 
 import sys
 
-from vanilla_transformer.scripts.benchmarks import data, decode, end_to_end, growth, memory, retrieval, train
+from vanilla_transformer.scripts.benchmarks import (
+    data,
+    decode,
+    end_to_end,
+    growth,
+    mask_predict,
+    memory,
+    retrieval,
+    serve,
+    train,
+)
 from vanilla_transformer.training.arguments import errors_as_sentences
 
 
@@ -48,6 +67,8 @@ BENCHMARKS = {
     "memory": memory.main,
     "retrieval": retrieval.main,
     "decode": decode.main,
+    "mask_predict": mask_predict.main,
+    "serve": serve.main,
 }
 
 

@@ -31,6 +31,14 @@ OURS = "token batches (ours)"
 
 
 @dataclass
+class BenchmarkCorpusArguments(CorpusArguments):
+    """The corpus of a benchmark. Its languages only name files and columns."""
+
+    source_lang: str | None = key("en", "Suffix or column of the source side.")
+    target_lang: str | None = key("de", "Suffix or column of the target side.")
+
+
+@dataclass
 class DataBenchmarkArguments(OutputArguments):
     """The vocabulary, the limits of a batch, and the sizes of the synthetic data."""
 
@@ -42,7 +50,7 @@ class DataBenchmarkArguments(OutputArguments):
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        corpus, options = parse_arguments([CorpusArguments, DataBenchmarkArguments], __doc__, argv)
+        corpus, options = parse_arguments([BenchmarkCorpusArguments, DataBenchmarkArguments], __doc__, argv)
         report(options, measure(corpus, options))
 
 
@@ -119,7 +127,7 @@ def tokenise_synthetic_pairs(pairs: int, vocab_size: int) -> tuple[float, int]:
         path = Path(folder) / "pairs.tsv"
         _write_synthetic_pairs(path, pairs)
         start = time.perf_counter()
-        text = load_corpus(CorpusArguments(train_files=[str(path)]), splits=("train",))["train"]
+        text = load_corpus(BenchmarkCorpusArguments(train_files=[str(path)]), splits=("train",))["train"]
         tokenizer = train_tokenizer(sentences(text, SIDES, 100_000), vocab_size=vocab_size)
         tokens = tokenize(text, tokenizer)
         sampler = TokenBatchSampler(column_lengths(tokens, "input_ids"), column_lengths(tokens, "labels"))

@@ -39,7 +39,7 @@ from transformers import (
 )
 
 from vanilla_transformer.converters.marian import config_to_marian
-from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
@@ -117,7 +117,7 @@ class Trained(NamedTuple):
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        corpus, options = parse_arguments([CorpusArguments, EndToEndBenchmarkArguments], __doc__, argv)
+        corpus, options = parse_arguments([BenchmarkCorpusArguments, EndToEndBenchmarkArguments], __doc__, argv)
         report(options, measure(corpus, options))
 
 

@@ -74,12 +74,14 @@ def seconds_of(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
-def speed_ratios(seconds: Mapping[str, list[float]], reference: str) -> dict[str, dict[str, Any]]:
+def speed_ratios(
+    seconds: Mapping[str, list[float]], reference: str, column: str = "to MarianMT"
+) -> dict[str, dict[str, Any]]:
     """Speed of each system relative to the reference: the median of the ratios within a round, and their range."""
     rows = {}
     for name, times in seconds.items():
         ratios = [of_reference / of_system for of_system, of_reference in zip(times, seconds[reference], strict=True)]
-        rows[name] = {"to MarianMT": median(ratios), "spread": [min(ratios), max(ratios)]}
+        rows[name] = {column: median(ratios), "spread": [min(ratios), max(ratios)]}
     return rows
 
 

@@ -1,14 +1,23 @@
-"""The systems that this model is compared with: the same network in MarianMT and torch.nn.Transformer."""
+"""The systems that this model is compared with: the same network in MarianMT and torch.nn.Transformer, and recurrent
+models of as many parameters."""
 
+from bisect import bisect
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from transformers import PreTrainedModel
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.converters.marian import to_marian
 from vanilla_transformer.loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
 from vanilla_transformer.positions import SinusoidalHalvesPositions
@@ -65,8 +74,8 @@ def make_learner(
     dtype: str = "float32",
     compile: bool = False,
 ) -> Learner:
-    """A learner with one of the `MODELS`, by name."""
-    model, loss = MODELS[name](config)
+    """A learner with one of the `MODELS` or `RECURRENT_MODELS`, by name."""
+    model, loss = (MODELS | RECURRENT_MODELS)[name](config)
     model.to(device)
     if compile:
         model.compile()
@@ -75,7 +84,38 @@ def make_learner(
 
 def our_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
     """This package's model and loss."""
-    model = VanillaTransformerForConditionalGeneration(config)
+    return _with_our_loss(VanillaTransformerForConditionalGeneration(config))
+
+
+def recurrent_model(config: VanillaTransformerConfig, attention: str) -> tuple[nn.Module, Loss]:
+    """This package's RNNsearch, with as many parameters as the Transformer."""
+    return _with_our_loss(RnnSearchForConditionalGeneration(recurrent_configuration(config, attention)))
+
+
+def recurrent_configuration(config: VanillaTransformerConfig, attention: str) -> RnnSearchConfig:
+    """The widest RNNsearch with the Transformer's embeddings that has no more parameters than it."""
+
+    def of_width(width: int) -> RnnSearchConfig:
+        return RnnSearchConfig(
+            vocab_size=config.vocab_size,
+            embedding_size=config.d_model,
+            readout_size=config.d_model,
+            hidden_size=width,
+            attention_size=width,
+            attention=attention,
+            dropout=config.dropout,
+            tie_word_embeddings=True,
+        )
+
+    def parameters(width: int) -> int:
+        return RnnSearchForConditionalGeneration(of_width(width)).num_parameters()
+
+    with torch.device("meta"):
+        limit = VanillaTransformerForConditionalGeneration(config).num_parameters()
+        return of_width(bisect(range(1, 64 * config.d_model), limit, key=parameters))
+
+
+def _with_our_loss(model: PreTrainedModel) -> tuple[nn.Module, Loss]:
     criterion = LabelSmoothedCrossEntropy(SMOOTHING)
     return model, lambda batch: model(**batch, criterion=criterion).loss
 
@@ -95,6 +135,10 @@ def torch_model(config: VanillaTransformerConfig) -> tuple[nn.Module, Loss]:
 
 
 MODELS = {"vanilla_transformer": our_model, "MarianMT": marian_model, "torch.nn.Transformer": torch_model}
+RECURRENT_MODELS = {
+    "rnn_search, additive attention": partial(recurrent_model, attention="additive"),
+    "rnn_search, fixed context": partial(recurrent_model, attention="none"),
+}
 
 
 def random_batch(tokens: int, length: int, vocab_size: int, device: torch.device) -> Batch:

@@ -60,7 +60,7 @@ def draw_bars(tables: list[Table], picture: Path) -> None:
         for column in table.drawn:
             values = {name: row[column] for name, row in table.rows.items() if column in row}
             spreads = {name: tuple(row["spread"]) for name, row in table.rows.items() if "spread" in row}
-            label = "times as fast as MarianMT" if spreads else column
+            label = column.replace("to ", "times as fast as ", 1) if spreads else column
             panels.append(Bars(table.title, label, values, spreads, table.formats[column], table.reference))
     plot_bars(panels, picture)
 

@@ -4,6 +4,10 @@
     vanilla-benchmark train --train_files data/train --preset base --order random --output_dir runs/benchmark
     vanilla-benchmark train --train_files data/train --preset base --device cuda --dtype bfloat16 --compile
 
+The model before the Transformer with as many parameters, with Bahdanau's attention and with a fixed context:
+
+    vanilla-benchmark train --train_files data/train --preset tiny --max_tokens 1024 --recurrent
+
 An update is forward, loss, backward and Adam. Each system runs in its own process, so that it does not affect the
 memory allocation of the others. Tokens are counted on both sides, without padding. "Of the peak" compares the matrix
 products that the real tokens need with the speed of large matrix products, measured in the same rounds.
@@ -22,7 +26,7 @@ import torch
 from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.loss import IGNORED_LABEL
-from vanilla_transformer.scripts.benchmarks.data import learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
@@ -35,6 +39,7 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
     worker_process,
 )
 from vanilla_transformer.scripts.benchmarks.peers import (
+    RECURRENT_MODELS,
     Batch,
     LargeProducts,
     Learner,
@@ -70,6 +75,13 @@ class TrainBenchmarkArguments(MeasurementArguments):
     order: Literal["bucketed", "random"] = key("bucketed", "Batches of similar lengths, or of pairs in random order.")
     batches: int = key(4, "Updates of each system in a round.")
     compile: bool = key(False, "Compile the models (torch.compile).")
+    recurrent: bool = key(False, "Measure recurrent models of as many parameters too (rnn_search).")
+
+    @property
+    def systems(self) -> dict[str, tuple[str, bool]]:
+        """What is measured: for each name the model, and whether freed memory is kept."""
+        recurrent = {f"{name}, {KEPT}": (name, True) for name in RECURRENT_MODELS} if self.recurrent else {}
+        return SYSTEMS | recurrent
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,7 +91,7 @@ class TrainBenchmarkArguments(MeasurementArguments):
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        corpus, options = parse_arguments([CorpusArguments, TrainBenchmarkArguments], __doc__, argv)
+        corpus, options = parse_arguments([BenchmarkCorpusArguments, TrainBenchmarkArguments], __doc__, argv)
         report(options, measure(corpus, options))
 
 
@@ -96,7 +108,8 @@ def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterat
     rows = speed_ratios(seconds, "MarianMT")
     for name, times in seconds.items():
         rows[name]["tokens/s"] = tokens / median(times)
-        rows[name]["of the peak"] = flops / median(times) / peak_flops
+        if name in SYSTEMS:  # recurrent models have other matrix products
+            rows[name]["of the peak"] = flops / median(times) / peak_flops
     yield Table(
         f"training, {options.preset}, {options.order} batches of {options.max_tokens:,} tokens; "
         + conditions(options, device),
@@ -120,7 +133,7 @@ def measure_systems(
     with ExitStack() as stack:
         workers = {
             name: stack.enter_context(worker_process(start_system, *how, batches, options))
-            for name, how in SYSTEMS.items()
+            for name, how in options.systems.items()
         }
         turns: dict[str, Callable[[], float]] = {
             name: partial(run_in_worker, worker) for name, worker in workers.items()

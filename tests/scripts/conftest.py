@@ -3,8 +3,13 @@
 import pytest
 import torch
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer import (
+    MaskPredictConfig,
+    MaskPredictForConditionalGeneration,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer, with_mask_token
 
 
 @pytest.fixture(scope="session")
@@ -14,12 +19,35 @@ def model_folder(tmp_path_factory):
     tokenizer = train_tokenizer(texts, vocab_size=300, min_frequency=1, show_progress=False)
     torch.manual_seed(3)
     config = VanillaTransformerConfig.from_preset(
-        "tiny", vocab_size=len(tokenizer), d_model=16, encoder_layers=1, decoder_layers=2
+        "tiny",
+        vocab_size=len(tokenizer),
+        d_model=16,
+        encoder_layers=1,
+        decoder_layers=2,
+        source_lang="en",
+        target_lang="de",
     )
     model = VanillaTransformerForConditionalGeneration(config)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(2.0)  # so that texts have different translations
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def mask_model_folder(model_folder, tmp_path_factory):
+    """A mask-predict model with the same tokenizer and `<mask>`."""
+    folder = tmp_path_factory.mktemp("mask_model")
+    tokenizer = with_mask_token(load_tokenizers(model_folder)[0])
+    torch.manual_seed(3)
+    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 2, "max_length_difference": 4}
+    vocabulary = {"vocab_size": len(tokenizer), "mask_token_id": tokenizer.mask_token_id}
+    model = MaskPredictForConditionalGeneration(MaskPredictConfig.from_preset("tiny", **sizes, **vocabulary))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder

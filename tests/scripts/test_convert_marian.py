@@ -16,6 +16,7 @@ from transformers import (
 
 from vanilla_transformer import Translator
 from vanilla_transformer.converters.marian import to_marian
+from vanilla_transformer.languages import languages_of
 from vanilla_transformer.scripts import convert_marian
 
 
@@ -89,6 +90,7 @@ def test_models_are_converted_there_and_back_and_tokenizer_files_are_copied(opus
     assert_same_weights(back, theirs)
     ours = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "ours")
     assert ours.config.model_type == "vanilla_transformer"
+    assert languages_of(ours.config) == languages_of(back.config) == ("en", "de")
     assert ours.generation_config.bad_words_ids == back.generation_config.bad_words_ids == [[22]]
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from sacrebleu.metrics import BLEU
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator
@@ -35,7 +36,9 @@ def run(tmp_path):
 
     def call(*arguments, output="evaluation"):
         folder = tmp_path / output
-        evaluate_bleu.main(["--test_files", str(tmp_path / "test"), "--output_dir", str(folder), *arguments])
+        languages = ["--source_lang", "en", "--target_lang", "de"]
+        files = ["--test_files", str(tmp_path / "test"), "--output_dir", str(folder)]
+        evaluate_bleu.main([*files, *languages, *arguments])
         return json.loads((folder / "results.json").read_text(encoding="utf-8")), folder
 
     return call
@@ -142,6 +145,29 @@ def test_the_demo_corpus(tmp_path):
     }
 
 
+# --- languages ---
+
+
+def test_languages_come_from_the_model(run, model_folder, tmp_path):
+    given, _ = run("--model", str(model_folder), output="given")
+    files = ["--test_files", str(tmp_path / "test"), "--output_dir", str(tmp_path / "x")]
+    evaluate_bleu.main(["--model", str(model_folder), *files])
+    assert json.loads((tmp_path / "x" / "results.json").read_text(encoding="utf-8")) == given
+    with pytest.raises(SystemExit, match=r"languages of the corpus are not known \(\?-\?\): set source_lang"):
+        evaluate_bleu.main(["--hypotheses", str(tmp_path / "out.de"), *files, "--overwrite"])
+
+
+def test_a_model_files_and_options_must_not_contradict_each_other(run, model_folder, tmp_path):
+    with pytest.raises(SystemExit, match=r"target_lang is 'fr', but .* translates en-de: leave out target_lang"):
+        run("--model", str(model_folder), "--target_lang", "fr")
+    french = write(tmp_path / "out.fr", HYPOTHESES)
+    with pytest.raises(SystemExit, match=r"out\.fr is 'fr' by its name, but 'de' is needed"):
+        run("--hypotheses", french)
+    files = [write(tmp_path / "a.cs", SOURCES), write(tmp_path / "a.fr", REFERENCES)]
+    with pytest.raises(SystemExit, match=r"a\.cs is 'cs' by its name, but 'en' is needed"):
+        run("--model", str(model_folder), "--test_files", *files)
+
+
 # --- two systems ---
 
 
@@ -220,7 +246,57 @@ def test_files_of_different_lengths(run, tmp_path):
 def test_a_corpus_without_test_set_or_comet_that_is_missing(run, tmp_path, monkeypatch):
     out = ["--hypotheses", str(tmp_path / "out.de"), "--output_dir", str(tmp_path / "x")]
     with pytest.raises(SystemExit, match="set test_files"):
-        evaluate_bleu.main([*out, "--train_files", str(tmp_path / "test")])
+        evaluate_bleu.main([*out, "--train_files", str(tmp_path / "test"), "--source_lang=en", "--target_lang=de"])
     monkeypatch.setitem(sys.modules, "comet", None)
     with pytest.raises(SystemExit, match="COMET is not installed"):
         run("--hypotheses", str(tmp_path / "out.de"), "--comet", "some-model")
+
+
+def test_lengths_and_repeated_words_are_reported():
+    hypotheses, references = ["ein Hund Hund läuft", "die die die Katze"], ["ein Hund läuft", "die Katze"]
+    found = evaluate_bleu.lengths(hypotheses, references)
+    assert found == {"ratio": 8 / 5, "repeated_words": 3 / 8, "repeated_words_of_references": 0.0}
+    assert evaluate_bleu.lengths([""], [""])["repeated_words"] == 0.0
+
+
+# --- several test sets and references ---
+
+
+def test_several_test_sets_and_references(run, model_folder, tmp_path, capsys):
+    second = write(tmp_path / "second.de", HYPOTHESES)
+    write(tmp_path / "news.en", SOURCES[:2])
+    write(tmp_path / "news.de", REFERENCES[:2])
+    sets = ["--test_sets", f"news={tmp_path / 'news'}", "--references", f"test={second}"]
+    files = ["--test_files", str(tmp_path / "test"), "--output_dir", str(tmp_path / "evaluation")]
+    evaluate_bleu.main(["--model", str(model_folder), *files, *sets])
+    assert "=== test ===" in capsys.readouterr().out
+    results = {
+        name: json.loads((tmp_path / "evaluation" / name / "results.json").read_text()) for name in ("test", "news")
+    }
+    assert results["test"]["sacrebleu"]["signature"].startswith("nrefs:2|")
+    assert results["news"]["sacrebleu"]["signature"].startswith("nrefs:1|")
+    assert results["news"]["corpus"]["test_set"] == "news"
+    assert results["news"]["sentences"] == 2
+    translations = lines_of(tmp_path / "evaluation" / "test" / "hypotheses.txt")
+    expected = BLEU().corpus_score(translations, [REFERENCES, HYPOTHESES]).score
+    assert results["test"]["sacrebleu"]["score"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--test_sets", "data/news"], "test_sets has 'data/news': write NAME=FILE"),
+        (["--test_sets", "test=data/news"], "test_sets has the name 'test': choose another"),
+        (["--references", "news=x.de"], "references are given for 'news', which is not a test set"),
+    ],
+)
+def test_test_sets_have_names(run, tmp_path, options, message):
+    with pytest.raises(SystemExit, match=message):
+        run("--hypotheses", str(tmp_path / "out.de"), *options)
+
+
+def test_a_file_of_translations_belongs_to_one_test_set(run, tmp_path):
+    write(tmp_path / "news.en", SOURCES[:2])
+    write(tmp_path / "news.de", REFERENCES[:2])
+    with pytest.raises(SystemExit, match="belong to one test set"):
+        run("--hypotheses", str(tmp_path / "out.de"), "--test_sets", f"news={tmp_path / 'news'}")

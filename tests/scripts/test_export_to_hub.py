@@ -24,6 +24,8 @@ def run(tmp_path_factory):
         (folder / f"pairs.{language}").write_text("".join(f"word {n} {language}\n" for n in range(60)))
     sizes = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 16, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
     recipe = {
+        "source_lang": "en",
+        "target_lang": "de",
         "train_files": [str(folder / "pairs")],
         "validation_files": [str(folder / "pairs")],
         "vocab_size": 300,
@@ -332,7 +334,12 @@ def test_code_that_does_not_run_is_found_out(copy, run):
         (["--exported", "a", "--push_to", "b", "--license", "mit"], "--license does nothing without --run"),
         (["--run", "a", "--output_dir", "b", "--dry_run"], "--dry_run does nothing without --push_to"),
         (["--run", "a", "--output_dir", "b", "--license_name", "x"], "set --license other"),
+        (
+            ["--run", "a", "--output_dir", "b", "--license", "nolicense"],
+            r"no identifier that the Hub knows \(did you mean .unlicense.\?\): give one",
+        ),
         (["--exported", "nowhere", "--push_to", "user/x"], "There is no folder nowhere"),
+        (["--run", "a", "--output_dir", "b", "--space", "--push_to", "user/x"], "--repo-type space"),
     ],
 )
 def test_mistakes_get_a_sentence(arguments, message):
@@ -345,6 +352,13 @@ def test_a_dry_run_lists_the_files_and_pushes_nothing(exported, capsys):
     printed = capsys.readouterr().out
     assert "model.safetensors" in printed
     assert "would be pushed to user/x (private if it is new)" in printed
+
+
+def test_a_space_has_the_model_and_its_page(run, tmp_path):
+    export_to_hub.main(["--run", str(run), "--space", "--output_dir", str(tmp_path / "space")])
+    require_whole(tmp_path / "space" / "model")
+    assert "name='run'" in (tmp_path / "space" / "app.py").read_text()
+    assert (tmp_path / "space" / "vanilla_transformer" / "serving" / "page.py").is_file()
 
 
 def test_target_tokenizers_are_where_loading_looks(tmp_path):

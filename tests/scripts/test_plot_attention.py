@@ -12,7 +12,13 @@ from matplotlib.figure import Figure
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.positions import POSITIONS, AddedPositions
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
@@ -105,6 +111,29 @@ PATTERNS = [
     partial(vanilla, attention_pattern="longformer", attention_window=4),
     partial(vanilla, attention_pattern="lsh", lsh_bucket_length=4),
 ]
+
+
+def rnn_search(**fields):
+    sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8, "readout_size": 8}
+    return RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, **sizes, **fields)).eval()
+
+
+def test_a_recurrent_model_has_attention_to_the_source_only(save, tokenizer, tmp_path):
+    model = rnn_search()
+    torch.nn.init.normal_(model.decoder.context.weight)
+    output = draw(tmp_path / "out", "--model", save(model), "--text", SOURCE, "--translation", TARGET)
+    assert sorted(path.name for path in output.iterdir()) == ["attention.html", "cross_attention.png"]
+    (maps,) = page_of(output).data
+    assert maps["kind"] == "cross attention"
+    batch = tokenizer([SOURCE], text_target=[TARGET], return_tensors="pt")
+    (expected,) = model(**batch, output_attentions=True).cross_attentions
+    assert_close(torch.tensor(maps["weights"]), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_model_without_attention_is_refused(save, tmp_path):
+    folder = save(rnn_search(attention="none"))
+    with pytest.raises(SystemExit, match="does not attend to the source"):
+        draw(tmp_path / "out", "--model", folder, "--text", SOURCE)
 
 
 @pytest.mark.parametrize("make", [vanilla, marian, t5, *PATTERNS])
@@ -323,6 +352,6 @@ def test_nothing_is_overwritten_unasked(tmp_path):
 
 def test_without_matplotlib_a_sentence_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(plots.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"matplotlib is missing, .*: pip install vanilla-transformer\[plots\]"):
+    with pytest.raises(SystemExit, match=r"matplotlib is missing, .*: pip install matplotlib"):
         draw(tmp_path / "out", "--learning_rate")
     assert not list(tmp_path.iterdir())

@@ -44,3 +44,8 @@ def test_scores_go_to_a_file_that_is_replaced_only_with_overwrite(model_folder, 
 def test_pairs_must_be_given(model_folder):
     with pytest.raises(SystemExit, match="set --files"):
         score.main(["--model", str(model_folder)])
+
+
+def test_languages_are_those_of_the_model(model_folder, files):
+    with pytest.raises(SystemExit, match=r"target_lang is 'fr', but .* translates en-de"):
+        score.main(["--model", str(model_folder), "--files", files, "--target_lang", "fr"])

@@ -139,8 +139,8 @@ def start(model_folder, *arguments) -> subprocess.Popen:
     return subprocess.Popen([*command, *QUICK, *arguments], **pipes, env=environment, cwd="/")
 
 
-@pytest.mark.parametrize("to_file", [False, True])
-def test_ctrl_c_leaves_whole_lines(model_folder, tmp_path, to_file):
+@pytest.mark.parametrize(("to_file", "number"), [(False, signal.SIGTERM), (True, signal.SIGINT)])
+def test_ctrl_c_and_sigterm_leave_whole_lines(model_folder, tmp_path, to_file, number):
     output = tmp_path / "out"
     process = start(model_folder, "--window", "2", *(["--output", str(output)] if to_file else []))
     process.stdin.write(b"The cat sleeps.\n" * 5)
@@ -152,11 +152,11 @@ def test_ctrl_c_leaves_whole_lines(model_folder, tmp_path, to_file):
         first = b""
     else:
         first = b"".join(process.stdout.readline() for _ in range(4))  # the fifth waits for its window
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest, errors = process.communicate()
     written = partial.read_bytes() if to_file else first + rest
     assert written.decode() == (expected(model_folder, ["The cat sleeps."])[0] + "\n") * 4
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert b"has the lines translated so far" in errors
     assert b"Traceback" not in errors
     assert not output.exists()
@@ -172,3 +172,114 @@ def test_a_reader_that_leaves_is_no_error(model_folder):
     errors = process.stderr.read()
     assert process.wait() == 0
     assert b"Error" not in errors
+
+
+# --- resuming ---
+
+
+class Interrupted:
+    """A file in place of standard input that is interrupted after some lines."""
+
+    def __init__(self, lines: list[str], number: int):
+        self.buffer = self._read(lines, number)
+
+    def _read(self, lines: list[str], number: int):
+        for line in lines[:number]:
+            yield f"{line}\n".encode()
+        raise KeyboardInterrupt
+
+    def isatty(self) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("options", [[], ["--n_best", "2"]])
+def test_an_interrupted_translation_goes_on_where_it_stopped(model_folder, tmp_path, monkeypatch, capsys, options):
+    source, output, partial = write(tmp_path / "in", LINES), tmp_path / "out", tmp_path / "out.partial"
+    arguments = ["--model", str(model_folder), "--window", "2", "--output", str(output), *options, *QUICK]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", Interrupted(LINES, 7))
+        with pytest.raises(SystemExit, match="130"):
+            translate.main(arguments)
+    per_line = 2 if options else 1
+    assert partial.read_bytes().count(b"\n") == 6 * per_line
+    with partial.open("ab") as file:
+        file.write(b"half a li")
+    arguments += ["--input", source]
+    translate.main([*arguments, "--resume"])
+    assert "resumed after line 6" in capsys.readouterr().err
+    resumed = output.read_bytes()
+    translate.main([*arguments, "--overwrite"])
+    assert resumed == output.read_bytes()
+    assert not partial.exists()
+
+
+def test_resuming_another_translation_is_refused(model_folder, tmp_path, capsys):
+    source, output, partial = write(tmp_path / "in", LINES), tmp_path / "out", tmp_path / "out.partial"
+    arguments = ["--model", str(model_folder), "--input", source, "--output", str(output), "--resume", *QUICK]
+    lines = expected(model_folder)
+    for content in ("".join(f"{line}\n" for line in [*lines[:3], "another text"]), "x\n" * 20):
+        partial.write_text(content)
+        with pytest.raises(SystemExit, match=r"was not made by this command: its last lines are not the translations"):
+            translate.main(arguments)
+        assert partial.read_text() == content
+    partial.unlink()
+    translate.main(arguments)  # nothing to resume: it starts at the first line
+    assert read(output) == lines
+    with pytest.raises(SystemExit, match="give the --output of the interrupted run"):
+        translate.main(["--model", str(model_folder), "--resume"])
+
+
+def test_a_partial_file_that_is_not_there_is_not_mentioned(model_folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stdin", Interrupted(LINES, 1))
+    with pytest.raises(SystemExit, match="130"):
+        translate.main(["--model", str(model_folder), "--output", str(tmp_path / "out"), *QUICK])
+    assert "partial" not in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+# --- streams and outputs that are not there ---
+
+
+def test_closed_and_full_streams_get_a_sentence(model_folder, tmp_path, monkeypatch):
+    lines = write(tmp_path / "in", ["The cat sleeps."])
+    arguments = ["--model", str(model_folder), *QUICK]
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdin", None)
+        with pytest.raises(SystemExit, match="Standard input is closed: give --input"):
+            translate.main(arguments)
+        patch.setattr(sys, "stdout", None)
+        patch.setattr(sys, "stderr", None)
+        with pytest.raises(SystemExit, match="Standard output is closed: give --output"):
+            translate.main([*arguments, "--input", lines])
+        translate.main([*arguments, "--input", lines, "--output", str(tmp_path / "out")])
+    assert read(tmp_path / "out") == expected(model_folder, ["The cat sleeps."])
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", full)
+            with pytest.raises(SystemExit, match="No space left on device"):
+                translate.main([*arguments, "--input", lines])
+
+
+def test_an_output_that_can_not_be_written_is_refused_before_the_work(model_folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(Translator, "from_pretrained", lambda *_, **__: pytest.fail("the work began"))
+    lines = write(tmp_path / "in", ["The cat sleeps."])
+    arguments = ["--model", str(model_folder), "--input", lines, "--overwrite", "--output"]
+    with pytest.raises(SystemExit, match="is a folder: give the name of a file"):
+        translate.main([*arguments, str(tmp_path)])
+    with pytest.raises(SystemExit, match=r"in/out can't be written \(its folder is a file\)"):
+        translate.main([*arguments, f"{lines}/out"])
+
+
+def test_a_long_line_is_cut_with_a_warning_or_translated_in_chunks(model_folder, tmp_path, capsys, monkeypatch):
+    warnings = []
+    monkeypatch.setattr("vanilla_transformer.translation.logger.warning", warnings.append)
+    lines = write(tmp_path / "in", ["The cat sleeps.", "The cat sleeps. A dog runs in the garden. The cat sleeps."])
+    arguments = ["--model", str(model_folder), "--input", lines, "--max_source_tokens", "16", *QUICK]
+    translate.main(arguments)
+    assert len(capsys.readouterr().out.splitlines()) == 2
+    assert [warning.split(" tokens")[0] for warning in warnings] == ["Text 2 has 21"]
+    assert "max_source_tokens is 16: the rest is cut off" in warnings[0]
+    translate.main([*arguments, "--long_texts", "chunk"])
+    cat, dog = expected(model_folder, ["The cat sleeps.", "A dog runs in the garden."])
+    assert capsys.readouterr().out.splitlines() == [cat, f"{cat} {dog} {cat}"]
+    assert len(warnings) == 1

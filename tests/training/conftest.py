@@ -17,6 +17,14 @@ SIZES = {
         "decoder_ffn_dim": 64,
         "dropout": 0.0,
     },
+    "mask_predict": {
+        "encoder_layers": 1,
+        "decoder_layers": 1,
+        "d_model": 32,
+        "encoder_ffn_dim": 64,
+        "decoder_ffn_dim": 64,
+        "dropout": 0.0,
+    },
     "marian": {
         "encoder_layers": 1,
         "decoder_layers": 1,
@@ -28,6 +36,7 @@ SIZES = {
         "max_position_embeddings": 64,
         "dropout": 0.0,
     },
+    "rnn_search": {"embedding_size": 16, "hidden_size": 16, "attention_size": 16, "readout_size": 16},
     "t5": {"num_layers": 1, "d_model": 32, "d_kv": 16, "num_heads": 2, "d_ff": 64, "dropout_rate": 0.0},
 }
 
@@ -39,10 +48,12 @@ def recipe(tmp_path):
     def write(**keys) -> list[str]:
         model_type = keys.get("model_type", "vanilla_transformer")
         content = {
+            "source_lang": "en",
+            "target_lang": "de",
             "train_files": [write_reversals(tmp_path)],
             "validation_files": [write_reversals(tmp_path, 20, seed=1)],
             "vocab_size": 300,
-            **({"preset": "tiny"} if model_type == "vanilla_transformer" else {}),
+            **({"preset": "tiny"} if model_type in ("vanilla_transformer", "mask_predict") else {}),
             "model_config": {**SIZES[model_type], **keys.pop("model_config", {})},
             "output_dir": str(tmp_path / "run"),
             "max_tokens": 128,

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from vanilla_transformer import RnnSearchConfig, RnnSearchForConditionalGeneration
 from vanilla_transformer.training.card import CardOptions, model_card, rename
 
 
@@ -68,6 +69,14 @@ def test_numbers_come_from_the_files_of_the_run(make_run, write_card):
     (entry,) = metadata(card)["model-index"][0]["results"]
     assert entry["metrics"][0]["value"] == 31.26
     assert "/home/someone" not in card
+
+
+def test_a_recurrent_model_is_called_one(make_run):
+    config = RnnSearchConfig(vocab_size=300, hidden_size=8, attention="none")
+    card = model_card(make_run(), RnnSearchForConditionalGeneration(config), CardOptions("someone/model"))
+    assert "This is a recurrent encoder-decoder (RNNsearch, Bahdanau et al. 2015), trained" in card
+    assert "GRUs of width 8, one fixed context, embeddings of width 620, vocabulary of 300 tokens" in card
+    assert "attention-is-all-you-need" not in card
 
 
 def test_what_the_run_did_not_record_is_left_out(make_run, write_card):
@@ -138,3 +147,26 @@ def test_a_card_takes_the_name_it_is_pushed_under(make_run, write_card, tmp_path
     assert not list(tmp_path.glob(".README*"))
     rename(path, "someone/en-de")
     assert path.read_text() == card
+
+
+def test_each_test_set_is_listed_once_with_the_id_of_its_dataset(make_run, write_card, tmp_path):
+    bleu = {"bleu": 12.345, "signature": "s"}
+    run = make_run(results={"test": bleu, "news": bleu}, test_files=["data/test"], test_sets=["news=data/news"])
+    corpus = {"test_files": ["data/test"], "source_lang": "en", "target_lang": "de"}
+    paper = {"paper_bleu": {"score": 13.0, "signature": "p"}}
+    for name, more in (
+        ("test", {"test_files": ["data/test"]}),
+        ("news", {"test_set": "news", "test_files": ["data/news"]}),
+    ):
+        folder = tmp_path / "evaluation" / name
+        folder.mkdir(parents=True)
+        content = {**EVALUATION, **paper, "model": str(run / "model"), "corpus": {**corpus, **more}}
+        (folder / "results.json").write_text(json.dumps(content))
+    card = write_card(run, evaluations=[tmp_path / "evaluation"])
+    assert card.count("sacreBLEU | 12.35") == 2  # those of the run are not repeated
+    assert "compounds split" not in card
+    entries = metadata(card)["model-index"][0]["results"]
+    assert {entry["dataset"]["type"] for entry in entries} == {"test", "news"}
+    named = metadata(write_card(run, evaluations=[tmp_path / "evaluation"], dataset="someone/wmt14"))
+    assert {entry["dataset"]["type"] for entry in named["model-index"][0]["results"]} == {"someone/wmt14"}
+    assert "compounds split" in write_card(run, evaluations=[tmp_path / "evaluation"], dataset="someone/wmt14")

@@ -1,7 +1,8 @@
 import torch
 from transformers import DataCollatorForSeq2Seq
 
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer, with_bpe_dropout
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.training.bpe_dropout import BpeDropout
 from vanilla_transformer.training.collators import RetokenizingCollator, TokenColumns
 
 
@@ -22,9 +23,15 @@ def test_only_token_columns_reach_the_padding():
 def test_text_is_tokenised_again_in_every_epoch():
     tokenizer = train_tokenizer(TEXTS * 3, vocab_size=290, show_progress=False)
     pad = DataCollatorForSeq2Seq(tokenizer)
-    plain = RetokenizingCollator(pad, tokenizer, tokenizer)(examples(tokenizer))
-    assert torch.equal(plain["input_ids"], TokenColumns(pad)(examples(tokenizer))["input_ids"])
-    noisy = RetokenizingCollator(pad, *[with_bpe_dropout(tokenizer, 0.5)] * 2)
-    cuts = {tuple(noisy(examples(tokenizer))["input_ids"][0].tolist()) for _ in range(20)}
-    assert len(cuts) > 1
-    assert {tokenizer.decode(cut, skip_special_tokens=True) for cut in cuts} == {TEXTS[0]}
+    plain = RetokenizingCollator(pad, *[BpeDropout(tokenizer, 0.0, seed=1)] * 2)(examples(tokenizer))
+    for name, tensor in TokenColumns(pad)(examples(tokenizer)).items():
+        assert torch.equal(plain[name], tensor)
+    splits = []
+    for _ in range(2):  # two runs
+        noisy = RetokenizingCollator(pad, *[BpeDropout(tokenizer, 0.5, seed=1)] * 2, seed=1)
+        for epoch in range(20):
+            noisy.set_epoch(epoch)
+            splits.append(tuple(noisy(examples(tokenizer))["input_ids"][0].tolist()))
+    assert splits[:20] == splits[20:]
+    assert len(set(splits)) > 1
+    assert {tokenizer.decode(ids, skip_special_tokens=True) for ids in splits} == {TEXTS[0]}

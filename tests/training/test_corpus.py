@@ -1,6 +1,8 @@
 """Loading, cleaning and tokenising through `datasets`, from files and from folders in the Hub's layout."""
 
 import os
+from collections import Counter
+from functools import partial
 
 import pytest
 from datasets import Dataset, DatasetDict, Features, IterableDataset, Translation, Value
@@ -8,9 +10,10 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments import CorpusArguments
-from vanilla_transformer.training.corpus import load_corpus, tokenize
+from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus, tokenize
 
 
+corpus_arguments = partial(CorpusArguments, source_lang="en", target_lang="de")
 PAIRS = [(f"sentence number {n}", f"Satz Nummer {n}") for n in range(20)]
 
 
@@ -29,7 +32,7 @@ def rows(dataset) -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_files_become_splits(tmp_path, streaming):
-    arguments = CorpusArguments(
+    arguments = corpus_arguments(
         train_files=write(tmp_path, "train"), test_files=write(tmp_path, "test", PAIRS[:3]), streaming=streaming
     )
     corpus = load_corpus(arguments)
@@ -43,7 +46,7 @@ def test_files_become_splits(tmp_path, streaming):
 
 
 def test_a_changed_file_is_read_again(tmp_path):
-    arguments = CorpusArguments(train_files=write(tmp_path, "train"))
+    arguments = corpus_arguments(train_files=write(tmp_path, "train"))
     assert len(load_corpus(arguments)["train"]) == 20
     write(tmp_path, "train", PAIRS[:5])
     os.utime(tmp_path / "train.en", ns=(1, 1))
@@ -54,18 +57,19 @@ def test_mistakes_come_through_datasets_as_sentences(tmp_path):
     files = write(tmp_path, "train")
     (tmp_path / "train.de").write_text("nur eine Zeile\n")
     with pytest.raises(ValueError, match=r"train\.en has 20 lines but .*train\.de has 1"):
-        load_corpus(CorpusArguments(train_files=files))
+        load_corpus(corpus_arguments(train_files=files))
     with pytest.raises(ValueError, match=r"no file .*nowhere"):
-        load_corpus(CorpusArguments(train_files=[str(tmp_path / "nowhere")]))
+        load_corpus(corpus_arguments(train_files=[str(tmp_path / "nowhere")]))
     with pytest.raises(ValueError, match=r"train split is empty: .*empty has no pair"):
-        load_corpus(CorpusArguments(train_files=write(tmp_path, "empty", [])))
+        load_corpus(corpus_arguments(train_files=write(tmp_path, "empty", [])))
     with pytest.raises(ValueError, match=r"corpus has no train split: set train_files"):
-        load_corpus(CorpusArguments(test_files=write(tmp_path, "test")))
+        load_corpus(corpus_arguments(test_files=write(tmp_path, "test")))
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
+        ({"source_lang": 1}, "source_lang=1 is not text"),
         ({}, "No corpus is given: set dataset"),
         ({"dataset": "demo", "train_files": ["x"]}, "Both dataset='demo' and train_files are given"),
         ({"dataset": "demo", "target_lang": "en"}, "both 'en': give two languages"),
@@ -74,7 +78,14 @@ def test_mistakes_come_through_datasets_as_sentences(tmp_path):
 )
 def test_contradictory_arguments_are_refused(fields, message):
     with pytest.raises(ValueError, match=message):
-        CorpusArguments(**fields)
+        corpus_arguments(**fields)
+
+
+def test_the_languages_are_given_except_for_the_demo(tmp_path):
+    for given in ({}, {"source_lang": "en"}):
+        with pytest.raises(ValueError, match=r"languages .* are not known .*set source_lang and target_lang"):
+            load_corpus(CorpusArguments(train_files=write(tmp_path, "train"), **given))
+    assert languages_of_corpus(CorpusArguments(dataset="demo")) == ("en", "de")
 
 
 # --- the Hub's layouts, in local folders ---
@@ -105,44 +116,44 @@ def hub_folder(folder, layout: str) -> str:
 @pytest.mark.parametrize("layout", ["flat", "translation", "struct"])
 def test_both_layouts_of_the_hub_in_both_directions(tmp_path, layout, streaming):
     where = {"dataset": hub_folder(tmp_path, layout), "streaming": streaming}
-    corpus = load_corpus(CorpusArguments(**where))
+    corpus = load_corpus(corpus_arguments(**where))
     assert rows(corpus["train"]) == PAIRS
     assert rows(corpus["validation"]) == PAIRS[:4]
     assert rows(corpus["test"]) == [PAIRS[7]]
-    back = load_corpus(CorpusArguments(**where, source_lang="de", target_lang="en"), splits=("test",))
+    back = load_corpus(corpus_arguments(**where, source_lang="de", target_lang="en"), splits=("test",))
     assert rows(back["test"]) == [(PAIRS[7][1], PAIRS[7][0])]
 
 
 def test_a_slice_of_a_split(tmp_path):
     folder = hub_folder(tmp_path, "flat")
-    assert len(load_corpus(CorpusArguments(dataset=folder, train_split="train[:6]"))["train"]) == 6
-    assert len(load_corpus(CorpusArguments(dataset=folder, train_split="train[:6]+validation"))["train"]) == 10
+    assert len(load_corpus(corpus_arguments(dataset=folder, train_split="train[:6]"))["train"]) == 6
+    assert len(load_corpus(corpus_arguments(dataset=folder, train_split="train[:6]+validation"))["train"]) == 10
     with pytest.raises(ValueError, match=r"stream can't be sliced"):
-        load_corpus(CorpusArguments(dataset=folder, train_split="train[:6]", streaming=True))
+        load_corpus(corpus_arguments(dataset=folder, train_split="train[:6]", streaming=True))
 
 
 def test_what_the_hub_does_not_have_is_named(tmp_path):
     folder = hub_folder(tmp_path, "flat")
     with pytest.raises(ValueError, match=r"configurations de-en, fr-en, none of them named after en-cs"):
-        load_corpus(CorpusArguments(dataset=folder, target_lang="cs"))
+        load_corpus(corpus_arguments(dataset=folder, target_lang="cs"))
     with pytest.raises(ValueError, match=r"no 'cs' among its columns 'en', 'de'"):
-        load_corpus(CorpusArguments(dataset=folder, dataset_config="de-en", target_lang="cs"))
+        load_corpus(corpus_arguments(dataset=folder, dataset_config="de-en", target_lang="cs"))
     with pytest.raises(ValueError, match=r"dataset 'someone/nothing' can't be loaded"):
-        load_corpus(CorpusArguments(dataset="someone/nothing", dataset_config="x"))
+        load_corpus(corpus_arguments(dataset="someone/nothing", dataset_config="x"))
     with pytest.raises(
         ValueError, match=r"train_split='training' is not among the splits of .*: train, validation, te"
     ):
-        load_corpus(CorpusArguments(dataset=folder, train_split="training"), splits=("train",))
+        load_corpus(corpus_arguments(dataset=folder, train_split="training"), splits=("train",))
     with pytest.raises(ValueError, match=r"test_split='tset' is not among the splits of"):
-        load_corpus(CorpusArguments(dataset=folder, test_split="tset"))
+        load_corpus(corpus_arguments(dataset=folder, test_split="tset"))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_demo_corpus_needs_nothing(streaming):
-    corpus = load_corpus(CorpusArguments(dataset="demo", streaming=streaming), splits=("test",))
+    corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming), splits=("test",))
     assert len(rows(corpus["test"])) == 500
     with pytest.raises(ValueError, match=r"demo corpus has no 'fr' among its columns 'en', 'de'"):
-        load_corpus(CorpusArguments(dataset="demo", target_lang="fr"), splits=("test",))
+        load_corpus(corpus_arguments(dataset="demo", target_lang="fr"), splits=("test",))
 
 
 # --- cleaning ---
@@ -174,7 +185,7 @@ DIRTY = [
 )
 def test_each_step_drops_what_it_says_and_counts_it(tmp_path, steps, dropped, streaming):
     files = write(tmp_path, "train", DIRTY)
-    corpus = load_corpus(CorpusArguments(train_files=files, streaming=streaming, **steps))
+    corpus = load_corpus(corpus_arguments(train_files=files, streaming=streaming, **steps))
     kept = rows(corpus["train"])
     assert corpus.report.dropped == dropped
     assert corpus.report.loaded == len(DIRTY)
@@ -183,7 +194,7 @@ def test_each_step_drops_what_it_says_and_counts_it(tmp_path, steps, dropped, st
 
 
 def test_a_second_pass_over_a_stream_is_cleaned_like_the_first(tmp_path):
-    arguments = CorpusArguments(train_files=write(tmp_path, "train", DIRTY), streaming=True, drop_duplicates=True)
+    arguments = corpus_arguments(train_files=write(tmp_path, "train", DIRTY), streaming=True, drop_duplicates=True)
     corpus = load_corpus(arguments)
     first, second = rows(corpus["train"]), rows(corpus["train"])
     assert len(first) == 5
@@ -192,7 +203,7 @@ def test_a_second_pass_over_a_stream_is_cleaned_like_the_first(tmp_path):
 
 
 def test_the_report_is_a_table(tmp_path):
-    corpus = load_corpus(CorpusArguments(train_files=write(tmp_path, "train", DIRTY), max_words=5))
+    corpus = load_corpus(corpus_arguments(train_files=write(tmp_path, "train", DIRTY), max_words=5))
     assert [line.split() for line in str(corpus.report).splitlines()] == [
         ["pairs", "loaded", "8"],
         ["-", "empty", "side", "2"],
@@ -203,13 +214,44 @@ def test_the_report_is_a_table(tmp_path):
 
 def test_only_the_training_split_is_cleaned(tmp_path):
     files = write(tmp_path, "all", DIRTY)
-    corpus = load_corpus(CorpusArguments(train_files=files, validation_files=files, test_files=files))
+    corpus = load_corpus(corpus_arguments(train_files=files, validation_files=files, test_files=files))
     assert rows(corpus["validation"]) == rows(corpus["test"]) == DIRTY
 
 
 def test_cleaning_everything_away_is_an_error(tmp_path):
     with pytest.raises(ValueError, match=r"(?s)left no pair.*over 1 words"):
-        load_corpus(CorpusArguments(train_files=write(tmp_path, "train"), max_words=1))
+        load_corpus(corpus_arguments(train_files=write(tmp_path, "train"), max_words=1))
+
+
+# --- weights ---
+
+
+def test_files_count_by_their_weights_after_cleaning(tmp_path):
+    files = [*write(tmp_path, "real", PAIRS[:4]), *write(tmp_path, "made", [*PAIRS[2:], ("", "empty")])]
+    arguments = CorpusArguments(train_files=files, train_weights=[2.5, 1], drop_duplicates=True)
+    corpus = load_corpus(arguments, seed=1)
+    counts = Counter(rows(corpus["train"]))
+    assert [counts[pair] for pair in PAIRS[4:]] == [1] * 16
+    assert sorted(counts[pair] for pair in PAIRS[:4]) == [2, 2, 3, 3]
+    assert corpus.report.as_dict() == {
+        **{"loaded": 23, "empty side": 1, "duplicate": 2, "kept": 20},
+        "mixed": {f"{files[0]} x 2.5": 10, f"{files[1]} x 1": 16},
+    }
+    assert corpus["train"].column_names == ["source", "target"]
+    assert rows(load_corpus(arguments, seed=1)["train"]) == rows(corpus["train"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"train_weights": [1, 2]}, "train_weights has 2 numbers, but train_files has 1 entries"),
+        ({"train_weights": [0]}, "must be above 0"),
+        ({"train_weights": [2], "streaming": True}, "set streaming to false"),
+    ],
+)
+def test_weights_that_fit_no_files_are_refused(fields, message):
+    with pytest.raises(ValueError, match=message):
+        CorpusArguments(train_files=["a"], **fields)
 
 
 # --- tokenising ---
@@ -222,7 +264,7 @@ def tokenizer():
 
 @pytest.mark.parametrize("num_proc", [None, 2])
 def test_tokenised_pairs_are_the_tokenizers_own(tmp_path, tokenizer, num_proc):
-    text = load_corpus(CorpusArguments(train_files=write(tmp_path, "train")))["train"]
+    text = load_corpus(corpus_arguments(train_files=write(tmp_path, "train")))["train"]
     tokens = tokenize(text, tokenizer, num_proc=num_proc)
     assert tokens.column_names == ["input_ids", "labels"]
     for row, (source, target) in zip(tokens, PAIRS, strict=True):
@@ -231,13 +273,13 @@ def test_tokenised_pairs_are_the_tokenizers_own(tmp_path, tokenizer, num_proc):
 
 
 def test_a_stream_is_tokenised_as_it_is_read(tmp_path, tokenizer):
-    arguments = CorpusArguments(train_files=write(tmp_path, "train"), streaming=True)
+    arguments = corpus_arguments(train_files=write(tmp_path, "train"), streaming=True)
     stream = tokenize(load_corpus(arguments)["train"], tokenizer)
     assert [row["labels"] for row in stream] == [tokenizer(target)["input_ids"] for _, target in PAIRS]
 
 
 def test_separate_vocabularies(tmp_path, tokenizer):
-    text = load_corpus(CorpusArguments(train_files=write(tmp_path, "train")))["train"]
+    text = load_corpus(corpus_arguments(train_files=write(tmp_path, "train")))["train"]
     other = train_tokenizer([target for _, target in PAIRS], vocab_size=280, show_progress=False)
     row = tokenize(text, tokenizer, other)[3]
     assert row["input_ids"] == tokenizer(PAIRS[3][0])["input_ids"]
@@ -246,7 +288,7 @@ def test_separate_vocabularies(tmp_path, tokenizer):
 
 def test_tokenised_data_is_found_again_even_by_a_tokenizer_that_has_been_used(tmp_path, tokenizer):
     tokenizer.save_pretrained(tmp_path / "tokenizer")
-    arguments = CorpusArguments(train_files=write(tmp_path, "train"))
+    arguments = corpus_arguments(train_files=write(tmp_path, "train"))
     first = tokenize(load_corpus(arguments)["train"], tokenizer)
     assert first.cache_files
     tokenizer(["a", "b b b"], padding=True, truncation=True, max_length=2)

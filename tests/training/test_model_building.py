@@ -5,10 +5,10 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer, with_mask_token
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.arguments import ModelArguments
-from vanilla_transformer.training.model_building import make_config, make_model
+from vanilla_transformer.training.model_building import make_config, make_model, needs_mask_token
 
 
 def test_a_trained_model_keeps_its_shape(recipe, tmp_path):
@@ -94,3 +94,52 @@ def test_a_trained_model_has_the_architecture_it_has(tmp_path, tokenizer):
     with pytest.raises(ValueError, match=r"model_type='t5', but the trained model .* is a vanilla_transformer"):
         make_model(ModelArguments(model_type="t5", model_name_or_path=path), tokenizer)
     assert make_model(ModelArguments(model_name_or_path=path), tokenizer).config.d_model == 16
+
+
+# --- a model that predicts masks ---
+
+
+@pytest.fixture
+def teacher(tokenizer, tmp_path):
+    """The folder of an autoregressive model."""
+    model = make_model(ModelArguments(preset="tiny", model_config=SMALL), tokenizer)
+    model.save_pretrained(tmp_path / "teacher")
+    tokenizer.save_pretrained(tmp_path / "teacher")
+    return str(tmp_path / "teacher")
+
+
+def mask_arguments(**keys):
+    fields = {**SMALL, "dropout": 0.0, **keys.pop("model_config", {})}
+    return ModelArguments(model_type="mask_predict", preset="tiny", model_config=fields, **keys)
+
+
+def test_the_mask_and_the_decoding_options_are_those_of_the_recipe(tokenizer):
+    masking = with_mask_token(tokenizer)
+    model = make_model(mask_arguments(iterations=4, length_candidates=3), masking)
+    assert (model.config.mask_token_id, model.config.vocab_size) == (len(tokenizer), len(tokenizer) + 1)
+    assert (model.generation_config.iterations, model.generation_config.length_candidates) == (4, 3)
+    assert needs_mask_token(mask_arguments())
+    assert not needs_mask_token(ModelArguments())
+    with pytest.raises(ValueError, match="num_beams is not an option of MaskPredictForConditionalGeneration"):
+        make_model(mask_arguments(num_beams=4), masking)
+    with pytest.raises(ValueError, match="iterations is not an option of VanillaTransformerForConditionalGeneration"):
+        make_model(ModelArguments(preset="tiny", model_config=SMALL, iterations=4), tokenizer)
+
+
+def test_a_new_model_starts_from_the_weights_of_another_type(tokenizer, teacher):
+    model = make_model(mask_arguments(initialize_from=teacher), with_mask_token(tokenizer))
+    for name, weight in AutoModelForSeq2SeqLM.from_pretrained(teacher).state_dict().items():
+        assert torch.equal(model.state_dict()[name][: len(weight)], weight), name
+    assert model.lm_head.weight is model.get_input_embeddings().weight
+    assert model.lm_head.weight[-1].abs().sum() > 0, "<mask> has an embedding of its own"
+
+
+def test_a_teacher_of_another_shape_is_refused(tokenizer, teacher):
+    deeper = mask_arguments(initialize_from=teacher, model_config={"decoder_layers": 2})
+    with pytest.raises(ValueError, match=r"has decoder_layers=1, but the new model has 2: set decoder_layers in"):
+        make_model(deeper, with_mask_token(tokenizer))
+    smaller = train_tokenizer(["a"], vocab_size=261, min_frequency=1, show_progress=False)
+    with pytest.raises(ValueError, match="leave out tokenizer to use its vocabulary"):
+        make_model(mask_arguments(initialize_from=teacher), with_mask_token(smaller))
+    with pytest.raises(ValueError, match="give one of them"):
+        mask_arguments(initialize_from=teacher, model_name_or_path=teacher)

@@ -33,7 +33,7 @@ def test_a_line_cut_by_a_crash_is_skipped_with_a_warning(metrics, monkeypatch):
 def test_pictures_are_png_files(metrics, tmp_path):
     pytest.importorskip("matplotlib")
     plots.plot_learning_curve(metrics[0], tmp_path / "curve.png")
-    plots.plot_bleu_by_length(BUCKETS, tmp_path / "bleu.png")
+    plots.plot_bleu_by_length({"a": BUCKETS, "b": BUCKETS}, tmp_path / "bleu.png")
     for name in ("curve.png", "bleu.png"):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
@@ -41,11 +41,11 @@ def test_pictures_are_png_files(metrics, tmp_path):
 def test_without_matplotlib_nothing_is_drawn(metrics, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     plots.plot_learning_curve(metrics[0], tmp_path / "curve.png")
-    plots.plot_bleu_by_length(BUCKETS, tmp_path / "bleu.png")
+    plots.plot_bleu_by_length({"a": BUCKETS, "b": BUCKETS}, tmp_path / "bleu.png")
     assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]
 
 
 def test_commands_that_only_draw_need_matplotlib(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(ImportError, match=r"pip install vanilla-transformer\[plots\]"):
+    with pytest.raises(ImportError, match=r"pip install matplotlib"):
         plots.require_matplotlib()

@@ -37,6 +37,8 @@ def recipe(tmp_path):
             "decoder_ffn_dim": 64,
         }
         content = {
+            "source_lang": "en",
+            "target_lang": "de",
             "train_files": [str(tmp_path / "pairs")],
             "vocab_size": 300,
             "preset": "tiny",
@@ -149,6 +151,26 @@ def test_ctrl_c_saves_and_says_how_to_resume(recipe, tmp_path):
     assert process.returncode == 0
     assert "To resume: add --resume_from_checkpoint last" in output
     assert list((tmp_path / "stopped").glob("checkpoint-*/complete"))
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_stops_every_process_of_torchrun(recipe, tmp_path):
+    path = recipe("stopped", max_steps=100_000)
+    process = subprocess.Popen(
+        command(TRAIN, path, processes=2),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        env=environment(),
+    )
+    wait_for(tmp_path / "stopped" / "metrics.jsonl", process)
+    process.send_signal(signal.SIGTERM)  # torchrun passes it on
+    output, _ = process.communicate(timeout=120)
+    assert "To resume: add --resume_from_checkpoint last" in output
+    (complete,) = (tmp_path / "stopped").glob("checkpoint-*/complete")
+    step = int(complete.parent.name.removeprefix("checkpoint-"))
+    run(TRAIN, path, "--resume_from_checkpoint", "last", "--max_steps", str(step + 2), processes=2)
+    assert len(losses(tmp_path / "stopped")) == step + 2
 
 
 def test_a_full_disk_ends_in_a_sentence_and_spares_the_last_good_checkpoint(recipe, tmp_path):

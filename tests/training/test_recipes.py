@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 from accelerate.commands.config.config_args import load_config_from_file
+from transformers import AutoConfig
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.scripts import compare_variants
@@ -19,8 +20,13 @@ RECIPES = sorted((FOLDER / "recipes").glob("*.yaml"))
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_understood_to_the_last_key(path):
     recipe = yaml.safe_load(path.read_text())
-    argv = [str(path), "--use_cpu", "--bf16", "false"]
-    parts = parse_arguments(compare_variants.TYPES, "", argv) if "variants" in recipe else train.parse_recipe("", argv)
+    has_text = {"dataset", "train_files"} & recipe.keys()
+    files = [] if has_text else ["--train_files", "data/train"]  # finetune is for text of your own
+    options = ["--use_cpu", "--bf16", "false", *files]
+    if "variants" in recipe:
+        parts = parse_arguments(compare_variants.TYPES, "", [str(path), *options])
+    else:
+        parts = train.parse_recipe("", [path.stem, *options])
     model, _, vocabulary, _ = parts[-4:]
     for name, value in recipe.items():
         if name != "bf16":
@@ -28,14 +34,18 @@ def test_a_recipe_is_understood_to_the_last_key(path):
             found = getattr(holder, name)
             assert getattr(found, "value", found) == value, name
     fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}
-    for variant in recipe.get("variants", {"": {}}).values():
-        VanillaTransformerConfig.from_preset(model.preset, **fields, **variant)
+    if model.model_type == "vanilla_transformer":
+        for variant in recipe.get("variants", {"": {}}).values():
+            VanillaTransformerConfig.from_preset(model.preset, **fields, **variant)
+    else:
+        config = AutoConfig.for_model(model.model_type, **fields)
+        assert fields.keys() <= config.to_dict().keys()
 
 
 @pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_tells_how_to_run_it_and_what_each_key_is_for(path):
     text = path.read_text()
-    assert any(command in text for command in ("vanilla-train", "train.py", "make demo", "vanilla-compare-variants"))
+    assert any(command in text for command in ("vanilla-train", "vanilla-compare-variants", "train.py", "make demo"))
     keys = [
         line for line in text.splitlines() if line and not line.lstrip().startswith("#") and not line.endswith(":")
     ]

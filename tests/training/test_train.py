@@ -4,12 +4,16 @@ import json
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import final_weights, losses, write_reversals
 from vanilla_transformer import beam_search
+from vanilla_transformer.languages import load_languages
 from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training.averaging import average, load_states
+from vanilla_transformer.training.trainer import TranslationTrainer
 
 
 def test_a_run_leaves_everything_behind(recipe, tmp_path, capsys):
@@ -154,9 +158,54 @@ def test_noise_and_bpe_dropout_reach_training(recipe, tmp_path):
     assert losses(tmp_path / "noise2") == losses(tmp_path / "noise")
 
 
-def test_one_file_needs_no_brackets(recipe, tmp_path):
+def test_a_run_with_bpe_dropout_repeats_and_resumes_exactly(recipe, tmp_path):
+    keys = {"bpe_dropout": 0.3, "prefix_drop": 0.1, "eval_strategy": "no", "save_steps": 15, "max_steps": 20}
+    keys |= {"average_checkpoints": 0, "max_tokens": 256}  # an epoch has about 13 updates
+    train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
+    train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    (tmp_path / "parts" / "checkpoint-20" / "complete").unlink()
+    train_script.main([*recipe(output_dir=str(tmp_path / "parts"), **keys), "--resume_from_checkpoint", "last"])
+    assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
+    for name, tensor in final_weights(tmp_path / "parts").items():
+        assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=0, atol=0)
+
+
+def test_the_mean_of_checkpoints_is_kept_only_if_it_is_better(recipe, tmp_path, monkeypatch):
+    keys = {"average_if_better": True, "eval_strategy": "no", "max_steps": 8}
+    for name, bleu in [("better", {"last": 1.0, "mean": 2.0}), ("worse", {"last": 2.0, "mean": 1.0})]:
+        scores = iter(bleu.values())
+        monkeypatch.setattr(TranslationTrainer, "bleu", lambda *_, scores=scores: next(scores))
+        train_script.main(recipe(output_dir=str(tmp_path / name), **keys))
+        folders = [tmp_path / name / f"checkpoint-{step}" for step in (4, 8)]
+        averaged = folders if name == "better" else []
+        results = json.loads((tmp_path / name / "results.json").read_text())
+        assert results["averaged"] == [folder.name for folder in averaged]
+        assert results["validation_bleu_of"] == bleu
+        expected = average(load_states(averaged or folders[-1:]))
+        for weight, tensor in load_file(tmp_path / name / "model" / "model.safetensors").items():
+            assert_close(tensor, expected[weight], rtol=0, atol=0)
+    with pytest.raises(SystemExit, match="average_if_better needs a validation set"):
+        train_script.main(recipe(output_dir=str(tmp_path / "none"), validation_files=[], **keys))
+    with pytest.raises(SystemExit, match="set average_checkpoints to 2 or more and ema_decay to 0"):
+        train_script.main(recipe(output_dir=str(tmp_path / "ema"), ema_decay=0.9, **keys))
+
+
+def test_one_file_needs_no_brackets_and_the_model_records_its_languages(recipe, tmp_path):
     train_script.main(recipe(train_files=write_reversals(tmp_path), max_steps=2))
     assert json.loads((tmp_path / "run" / "run.json").read_text())["pairs"]["train"] == 400
+    assert load_languages(tmp_path / "run" / "model") == ("en", "de")
+
+
+def test_several_test_sets_and_references(recipe, tmp_path):
+    prefix = write_reversals(tmp_path, 20, seed=1)
+    sets = {"test_sets": [f"one={prefix}", f"two={prefix}"], "references": [f"two={prefix}.en"]}
+    train_script.main(recipe(max_steps=2, eval_strategy="no", **sets))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["one"]["loss"] == results["validation"]["loss"]
+    assert results["one"]["signature"].startswith("nrefs:1|")
+    assert results["two"]["signature"].startswith("nrefs:2|")
+    assert (tmp_path / "run" / "two.hypotheses.txt").is_file()
 
 
 def test_separate_vocabularies_train_and_load(recipe, tmp_path):

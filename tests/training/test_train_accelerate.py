@@ -1,5 +1,7 @@
 """The plain loop: it gives what the trainer gives, and refuses what it does not support."""
 
+import json
+
 import pytest
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -10,16 +12,26 @@ from vanilla_transformer.training import train_accelerate
 
 
 def test_the_plain_loop_gives_the_trainers_losses_and_weights(recipe, tmp_path):
-    keys = {"average_checkpoints": 0, "gradient_accumulation_steps": 2}
+    files = [str(tmp_path / name) for name in ("pairs0", "pairs1")]
+    keys = {
+        "average_checkpoints": 0,
+        "gradient_accumulation_steps": 2,
+        "train_files": files,
+        "train_weights": [0.5, 3],
+    }
     train_script.main(recipe(output_dir=str(tmp_path / "trainer"), **keys))
     arguments = train_script.parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
     in_loop = train_accelerate.train(*arguments)
     assert in_loop == pytest.approx(losses(tmp_path / "trainer"), rel=1e-4)
     for name, tensor in final_weights(tmp_path / "loop").items():
         assert_close(tensor, final_weights(tmp_path / "trainer")[name], rtol=1e-4, atol=1e-5)
+    for run in ("trainer", "loop"):
+        description = json.loads((tmp_path / run / "run.json").read_text())
+        assert list(description["cleaning"]["mixed"].values()) == [200, 60]
+        assert description["pairs"]["train"] == 260
 
 
-@pytest.mark.parametrize("model_type", ["marian", "t5"])
+@pytest.mark.parametrize("model_type", ["marian", "t5", "rnn_search"])
 def test_the_loop_trains_other_architectures_as_the_trainer_does(recipe, tmp_path, model_type):
     keys = {"model_type": model_type, "max_steps": 2, "gradient_accumulation_steps": 2, "eval_strategy": "no"}
     keys |= {"average_checkpoints": 0, "model_config": {"label_smoothing": 0.1}}

@@ -1,5 +1,6 @@
 """`TranslationTrainer` and the stock trainer learn; the trainer scales its objective as the library does."""
 
+import peft
 import pytest
 import torch
 from datasets import Dataset
@@ -10,10 +11,15 @@ from transformers import (
     DataCollatorForSeq2Seq,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
+    TrainerCallback,
 )
 
 from tests.training.runs import reversal_data
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.loss import LabelSmoothedCrossEntropy
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.corpus import tokenize
@@ -44,11 +50,18 @@ def test_reversal_is_learned_to_the_last_token(tmp_path):
         assert output[1 : 1 + len(pair["labels"])] == pair["labels"]
 
 
-def test_the_stock_trainer_trains_this_model_untouched(tmp_path):
+@pytest.mark.parametrize(
+    "config",
+    [
+        VanillaTransformerConfig.from_preset("tiny", vocab_size=260, encoder_layers=1, decoder_layers=1),
+        RnnSearchConfig(vocab_size=260, embedding_size=32, hidden_size=32, attention_size=32),
+        RnnSearchConfig(vocab_size=260, embedding_size=32, hidden_size=32, attention="none"),
+    ],
+    ids=["vanilla_transformer", "rnn_search", "rnn_search_fixed_context"],
+)
+def test_the_stock_trainer_trains_our_models_untouched(tmp_path, config):
     tokenizer = train_tokenizer(["a b c"], vocab_size=260, show_progress=False)
-    model = VanillaTransformerForConditionalGeneration(
-        VanillaTransformerConfig.from_preset("tiny", vocab_size=260, encoder_layers=1, decoder_layers=1)
-    )
+    model = AutoModelForSeq2SeqLM.from_config(config)
     args = Seq2SeqTrainingArguments(
         output_dir=str(tmp_path), max_steps=30, per_device_train_batch_size=32, learning_rate=1e-3, use_cpu=True,
         label_smoothing_factor=0.1, predict_with_generate=True, train_sampling_strategy="group_by_length",
@@ -166,3 +179,103 @@ def test_other_architectures_are_evaluated(tmp_path, model_type):
     metrics = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=dataset).evaluate()
     assert 4 < metrics["eval_loss"] < 30
     assert metrics["eval_bleu"] >= 0
+
+
+# --- what the library's trainer takes ---
+
+
+@pytest.fixture(scope="module")
+def pairs():
+    """A tokenizer, and pairs with and without their text."""
+    tokenizer = train_tokenizer(["a b c"], vocab_size=260, show_progress=False)
+    text = Dataset.from_list([{"source": letters, "target": letters[::-1]} for letters in ("ab", "abc", "cab") * 8])
+    return tokenizer, tokenize(text, tokenizer, keep_text=True)
+
+
+def new_model(trial=None):
+    """A small model; a trial of a hyperparameter search may choose its dropout."""
+    dropout = trial.suggest_float("dropout", 0.1, 0.3) if trial is not None else 0.0
+    config = VanillaTransformerConfig.from_preset(
+        "tiny", vocab_size=260, d_model=32, encoder_layers=1, decoder_layers=1, dropout=dropout
+    )
+    return VanillaTransformerForConditionalGeneration(config)
+
+
+def make_arguments(folder, **keys):
+    defaults = {"max_steps": 3, "warmup_steps": 2, "max_tokens": 64, "save_strategy": "no", "use_cpu": True}
+    return TranslationTrainingArguments(
+        output_dir=str(folder), disable_tqdm=True, report_to="none", **{**defaults, **keys}
+    )
+
+
+def test_optuna_searches_hyperparameters_for_the_best_bleu(tmp_path, pairs):
+    tokenizer, data = pairs
+    seen = []
+
+    def space(trial):
+        return {"warmup_steps": trial.suggest_int("warmup_steps", 2, 50)}
+
+    class Watch(TrainerCallback):
+        def on_train_begin(self, args, state, control, model=None, **kwargs):
+            seen.append((model.config.dropout, args.warmup_steps, args.learning_rate))
+
+    trainer = TranslationTrainer(
+        args=make_arguments(tmp_path, eval_strategy="steps", eval_steps=3, save_strategy="steps", save_steps=3),
+        model_init=new_model, processing_class=tokenizer, train_dataset=data, eval_dataset=data, callbacks=[Watch()],
+    )  # fmt: skip
+    best = trainer.hyperparameter_search(space, n_trials=2)
+    assert best.objective >= 0
+    assert len({dropout for dropout, _, _ in seen}) == 2
+    for _, warmup, rate in seen:  # the paper's rate follows the warm-up of each trial
+        assert rate == pytest.approx((32 * warmup) ** -0.5)
+    assert {path.name for path in tmp_path.glob("run-*")} == {"run-0", "run-1"}
+    assert all((folder / "checkpoint-3" / "complete").is_file() for folder in tmp_path.glob("run-*"))
+
+
+def test_only_the_adapter_of_a_lora_model_is_trained(tmp_path, pairs):
+    tokenizer, data = pairs
+    base = new_model()
+    before = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    model = peft.get_peft_model(base, peft.LoraConfig(task_type="SEQ_2_SEQ_LM", target_modules=["q_proj", "v_proj"]))
+    trainer = TranslationTrainer(
+        model, make_arguments(tmp_path, learning_rate=0.01), processing_class=tokenizer, train_dataset=data
+    )
+    trainer.train()
+    assert trainer.evaluate(data)["eval_bleu"] >= 0
+    trainer.save_model(str(tmp_path / "adapter"))
+    loaded = peft.PeftModel.from_pretrained(new_model(), str(tmp_path / "adapter"))
+    changed = {name: tensor for name, tensor in loaded.state_dict().items() if "lora_B" in name}
+    assert changed
+    assert all(tensor.abs().sum() > 0 for tensor in changed.values())
+    for name, tensor in base.state_dict().items():
+        if "lora" not in name:
+            assert torch.equal(tensor, before[name.replace(".base_layer", "")]), name
+
+
+def test_arguments_of_the_librarys_trainer_are_honoured_or_refused(tmp_path, pairs):
+    tokenizer, data = pairs
+    model = new_model()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.125)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    trainer = TranslationTrainer(
+        model, make_arguments(tmp_path), train_dataset=data, eval_dataset={"one": data, "two": data},
+        processing_class=tokenizer, optimizers=(optimizer, schedule),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model, pad_to_multiple_of=8),
+        compute_metrics=lambda prediction: {"references": float((prediction.label_ids >= 0).sum())},
+    )  # fmt: skip
+    output = trainer.train()
+    assert trainer.optimizer.optimizer is optimizer
+    batch = next(iter(trainer.get_train_dataloader()))
+    assert batch["input_ids"].shape[1] == 8
+    metrics = trainer.evaluate()
+    assert {"eval_one_bleu", "eval_two_bleu", "eval_one_loss"} <= metrics.keys()
+    assert metrics["eval_one_references"] == sum(map(len, data["labels"]))
+    pairs_seen = output.metrics["train_samples_per_second"] * output.metrics["train_runtime"]
+    assert pairs_seen == pytest.approx(trainer._pairs_trained, rel=0.05)
+    for name in ("compute_loss_func", "preprocess_logits_for_metrics"):
+        with pytest.raises(ValueError, match=f"{name} has no effect in TranslationTrainer"):
+            TranslationTrainer(model, make_arguments(tmp_path), processing_class=tokenizer, **{name: print})
+    with pytest.raises(TypeError, match="no argument 'optimiser'"):
+        TranslationTrainer(model, make_arguments(tmp_path), processing_class=tokenizer, optimiser=optimizer)
+    with pytest.raises(ValueError, match="train_sampling_strategy is for the stock trainer: here set nothing"):
+        make_arguments(tmp_path, train_sampling_strategy="group_by_length")

@@ -25,6 +25,8 @@ def test_a_weight_selects_r_drop(make_arguments):
         ({"objective": "r_dorp"}, r"objective='r_dorp' is unknown \(did you mean 'r_drop'\?\)"),
         ({"objective": "r_drop"}, r"objective='r_drop' and r_drop=0.0 do not go together"),
         ({"r_drop": -1.0}, r"r_drop=-1.0 must not be negative"),
+        ({"max_steps": 0}, r"max_steps=0 must be 1 or more, or -1 to count num_train_epochs"),
+        ({"max_steps": -2}, r"max_steps=-2 must be 1 or more"),
         ({"max_tokens": 0}, r"max_tokens=0 must be a whole number of 1 or more"),
     ],
 )

@@ -11,8 +11,14 @@ import pytest
 import torch
 
 from tests.hub_server import HubServer
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.hub import export
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.hub import check, export
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
 
@@ -226,3 +232,16 @@ def test_nothing_is_unpickled(hub, run, folder, tmp_path):
     assert refused.returncode != 0
     assert not (tmp_path / "sprung").exists()
     assert "is not a complete safetensors file" in push(run, local).stderr
+
+
+def test_rnn_search_is_exported_with_its_own_code_only(tmp_path):
+    tokenizer = train_tokenizer(TEXTS, vocab_size=300, min_frequency=1, show_progress=False)
+    torch.manual_seed(1)
+    sizes = {"embedding_size": 12, "hidden_size": 12, "attention_size": 12, "readout_size": 12}
+    model = RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=len(tokenizer), **sizes))
+    translator = Translator(model, tokenizer)
+    export(model, tmp_path, tokenizer, card="# model\n")
+    # Compares the translations of a process that can't import this package.
+    assert check(tmp_path, translator, TEXTS) == [translator(text) for text in TEXTS]
+    assert (tmp_path / "modeling_rnn_search.py").is_file()
+    assert not (tmp_path / "modeling_vanilla_transformer.py").exists()

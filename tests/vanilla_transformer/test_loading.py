@@ -6,7 +6,20 @@ import pytest
 import torch
 from transformers import MarianConfig, MarianMTModel
 
-from vanilla_transformer.loading import LOADING_ERRORS, find_device, load_config, load_model, reason_of
+from tests.remote_code import spread
+from vanilla_transformer.converters.ctranslate2 import export
+from vanilla_transformer.loading import (
+    LOADING_ERRORS,
+    find_device,
+    load_config,
+    load_generation_config,
+    load_model,
+    read_object,
+    reason_of,
+    require_finite,
+)
+from vanilla_transformer.quantization import quantized
+from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers
 
 
 SENTENCE = r"^{} can't be loaded \(.+\): give a folder with a model and its tokenizer, or a name on the Hub\.$"
@@ -72,8 +85,25 @@ def an_empty_file(folder):
     (folder / "pytorch_model.bin").touch()
 
 
+def a_list(folder):
+    (folder / "config.json").write_text("[1, 2]")
+
+
+def deep_json(folder):
+    (folder / "config.json").write_text("[" * 100_000)
+
+
+def a_list_as_index(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "model.safetensors.index.json").write_text("[]")
+
+
 @pytest.mark.parametrize(
-    "spoil", [another_width, no_json, unknown_type, no_weights, half_the_weights, a_pickle, an_empty_file]
+    "spoil",
+    [
+        *(another_width, no_json, unknown_type, no_weights, half_the_weights, a_pickle, an_empty_file),
+        *(a_list, deep_json, a_list_as_index),
+    ],
 )
 def test_unusable_files_get_one_sentence(folder, spoil):
     spoil(folder)
@@ -108,3 +138,81 @@ def test_devices():
     assert find_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(ValueError, match="device='toaster' is unknown to torch"):
         find_device("toaster")
+
+
+# --- decoding settings ---
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"generation_config\.json is not valid JSON \(.+\): restore or download it again"),
+        ('{"num_beams": 5, "leng', r"is not valid JSON"),
+        ("[1]", r"generation_config\.json holds a JSON list, not an object"),
+        ("\x00\x00", r"is not valid JSON"),
+        ('{"num_beams": "five"}', r"generation_config\.json: num_beams='five' must be a whole number"),
+        ('{"length_penalty": true, "num_beams": 0}', r"generation_config\.json: num_beams=0 must be"),
+    ],
+)
+def test_decoding_settings_that_can_not_be_read_are_an_error(model, folder, content, message):
+    (folder / "generation_config.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        load_model(folder)
+    with pytest.raises(ValueError, match=message):
+        load_generation_config(folder, model.config)
+
+
+def test_a_model_may_have_no_decoding_settings(model, folder):
+    (folder / "generation_config.json").unlink()
+    loaded = load_model(folder)
+    found = load_generation_config(folder, model.config)
+    assert found.eos_token_id == loaded.generation_config.eos_token_id == model.config.eos_token_id
+
+
+def test_an_object_is_read_and_anything_else_is_named(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text('{"a": 1}')
+    assert read_object(path) == {"a": 1}
+    for content in (b"", b"3", b"[]", b"\xff", b"{" * 100_000):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=r"a\.json (is not valid JSON|holds a JSON \w+, not an object)"):
+            read_object(path)
+
+
+# --- weights that are not numbers ---
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), -float("inf")])
+def test_weights_that_are_not_numbers_are_refused_everywhere(model, folder, number):
+    with torch.no_grad():
+        model.model.encoder.layers[1].feed_forward.fc1.bias[3] = number
+    model.save_pretrained(folder)
+    message = (
+        r"has weights that are not numbers \(NaN or infinity\) in model\.encoder\.layers\.1\.feed_forward\.fc1\.bias"
+    )
+    with pytest.raises(ValueError, match=message):
+        load_model(folder)
+    with pytest.raises(ValueError, match=message):
+        quantized(model, "int8")
+    with pytest.raises(ValueError, match=message):
+        export(model, None, folder)
+
+
+def test_large_weights_are_numbers(model):
+    with torch.no_grad():
+        model.lm_head.weight.fill_(3e38)  # their sum is infinite
+    require_finite(model)
+
+
+# --- code of a folder ---
+
+
+def test_nobody_is_asked_whether_to_run_the_code_of_a_folder(folder, tmp_path, monkeypatch):
+    spread(folder, tmp_path / "ran")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    for load in (load_model, load_config, load_tokenizers):
+        with pytest.raises(ValueError, match=r"contains custom code which must be executed"):
+            load(folder)
+    assert not (tmp_path / "ran").exists()
+    load_config(folder, trust_remote_code=True)
+    assert (tmp_path / "ran").exists()

@@ -7,7 +7,13 @@ from torch import nn
 from torch.testing import assert_close
 from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.quantization import Int8Linear, quantized
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
@@ -29,6 +35,12 @@ def marian():
 def t5():
     torch.manual_seed(1)
     return T5ForConditionalGeneration(T5Config(**SIZES, d_kv=8, d_ff=32, num_layers=2, num_heads=4)).eval()
+
+
+def rnn_search():
+    torch.manual_seed(1)
+    sizes = {"embedding_size": 32, "hidden_size": 32, "attention_size": 32, "readout_size": 32}
+    return RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, **sizes)).eval()
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -55,7 +67,7 @@ def test_whole_numbers_of_eight_bits_are_exact():
         assert_close(Int8Linear(linear)(states), linear(states))
 
 
-@pytest.mark.parametrize("make", [vanilla, marian, t5])
+@pytest.mark.parametrize("make", [vanilla, marian, t5, rnn_search])
 def test_a_model_keeps_its_shape_and_nearly_its_logits(make):
     model = make()
     found = quantized(model, "int8")
@@ -83,6 +95,26 @@ def test_no_token_depends_on_its_neighbours():
     states = torch.randn(6, 24)
     alone = torch.cat([layer(row[None]) for row in states])
     assert_close(layer(states), alone, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("make", [vanilla, marian])
+@torch.no_grad()
+def test_no_sentence_depends_on_its_batch(make):
+    """Bit for bit: rounding would turn the last bit of a sum into a step of 1/127."""
+    encoder = quantized(make(), "int8").get_encoder()
+    rows = [torch.randint(4, 300, (length,)) for length in range(2, 34)]
+    ids = nn.utils.rnn.pad_sequence(rows, batch_first=True)
+    batch = encoder(input_ids=ids, attention_mask=(ids != 0).long()).last_hidden_state
+    for row, states in zip(rows, batch, strict=True):
+        alone = encoder(input_ids=row[None], attention_mask=torch.ones(1, len(row), dtype=torch.long))
+        assert torch.equal(alone.last_hidden_state[0], states[: len(row)])
+
+
+def test_positions_that_need_another_attention_are_quantized_too():
+    config = VanillaTransformerConfig.from_preset("tiny", **SIZES, position_encoding="relative")
+    found = quantized(VanillaTransformerForConditionalGeneration(config), "int8")
+    ids = torch.randint(4, 300, (3, 7))
+    assert found(input_ids=ids, decoder_input_ids=ids).logits.isfinite().all()
 
 
 def test_a_translator_decodes_with_it():

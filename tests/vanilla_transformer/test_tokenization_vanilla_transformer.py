@@ -17,7 +17,7 @@ from vanilla_transformer.tokenization_vanilla_transformer import (
     load_tokenizers,
     save_tokenizers,
     train_tokenizer,
-    with_bpe_dropout,
+    with_mask_token,
 )
 
 
@@ -134,17 +134,6 @@ def test_training_twice_gives_the_same_vocabulary():
         assert first == second
 
 
-def test_bpe_dropout_cuts_anew_each_time_and_still_loses_nothing():
-    tokenizer = train_tokenizer(sentences(), vocab_size=400, show_progress=False)
-    noisy = with_bpe_dropout(tokenizer, 0.3)
-    text = " ".join(sentences(20))
-    cuts = {tuple(noisy(text)["input_ids"]) for _ in range(5)}
-    assert len(cuts) == 5
-    assert {noisy.decode(ids, skip_special_tokens=True) for ids in cuts} == {text}
-    assert len({tuple(tokenizer(text)["input_ids"]) for _ in range(3)}) == 1, "the original must stay as it was"
-    assert tokenizer("lume wan") == with_bpe_dropout(noisy, 0.0)("lume wan")
-
-
 def test_two_tokenizers_are_saved_and_loaded_together(tmp_path):
     source, target = (train_tokenizer(sentences(), vocab_size=size, show_progress=False) for size in (300, 320))
     for target_tokenizer in (None, source):  # one tokenizer for both sides
@@ -167,8 +156,17 @@ def test_mistakes_get_a_sentence():
         train_tokenizer([], normalization="nfd")
     with pytest.raises(ValueError, match=r"vocab_size=100 can't hold.*use 260 or more"):
         train_tokenizer([], vocab_size=100)
-    unigram = train_tokenizer(sentences(), vocab_size=300, algorithm="unigram", show_progress=False)
-    with pytest.raises(ValueError, match=r"needs a BPE tokenizer, not Unigram"):
-        with_bpe_dropout(unigram, 0.1)
-    with pytest.raises(ValueError, match=r"BPE-dropout of 1.5"):
-        with_bpe_dropout(unigram, 1.5)
+
+
+def test_a_mask_is_one_more_token_at_the_end_and_never_comes_from_text(tmp_path):
+    tokenizer = train_tokenizer(["a b"], vocab_size=262, min_frequency=1, show_progress=False)
+    masking = with_mask_token(tokenizer)
+    assert (tokenizer.mask_token, masking.mask_token) == (None, "<mask>")
+    assert masking.mask_token_id == len(tokenizer) == len(masking) - 1
+    text = "a <mask> b"
+    assert masking(text)["input_ids"] == tokenizer(text)["input_ids"]
+    assert masking.decode(masking(text)["input_ids"], skip_special_tokens=True) == text
+    masking.save_pretrained(tmp_path)
+    loaded, _ = load_tokenizers(tmp_path)
+    assert (loaded.mask_token_id, loaded(text)["input_ids"]) == (masking.mask_token_id, masking(text)["input_ids"])
+    assert with_mask_token(loaded) is loaded

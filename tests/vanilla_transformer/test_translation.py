@@ -327,6 +327,42 @@ def test_sinusoids_read_texts_of_any_length(tokenizer, warnings):
     assert not warnings
 
 
+def test_one_limit_for_every_backend(tokenizer, warnings):
+    texts = ["A cat", "dog " * 2000]
+    for backend in ("torch", "ctranslate2"):
+        warnings.clear()
+        Translator(vanilla(max_position_embeddings=1024), tokenizer, backend=backend)(texts, max_new_tokens=2)
+        assert len(warnings) == 1
+        assert "Text 2 has" in warnings[0]
+        assert "max_source_tokens is 1024: the rest is cut off" in warnings[0]
+    translator = Translator(vanilla(), tokenizer, max_source_tokens=20)
+    with pytest.raises(ValueError, match=r"Translation 1 has \d+ tokens; max_source_tokens is 20: shorten or drop it"):
+        list(translator.score([("a", "dog " * 50)]))
+    with pytest.raises(ValueError, match="max_source_tokens=0 must be at least 1"):
+        Translator(vanilla(), tokenizer, max_source_tokens=0)
+
+
+def test_long_texts_in_chunks(tokenizer, warnings):
+    options = {"max_new_tokens": 3}
+    plain = Translator(vanilla(), tokenizer)
+    chunked = Translator(vanilla(), tokenizer, max_source_tokens=12, long_texts="chunk", window=3)
+    texts = ["A dog.", "A dog runs. The cat sleeps.\nA dog.", "", "A dog runs and runs and runs and runs"]
+    found = [best for (best,) in chunked.translate(texts, prefix=["A", None, None, "A"], **options)]
+    assert not warnings
+    assert found[0] == next(plain.translate(["A dog."], prefix="A", **options))[0]
+    parts = [best for (best,) in plain.translate(["A dog runs.", "The cat sleeps.", "A dog."], **options)]
+    assert found[1].text == f"{parts[0].text} {parts[1].text}\n{parts[2].text}"
+    assert found[1].score == pytest.approx(sum(part.score for part in parts), abs=1e-3)
+    assert found[2].text == ""
+    assert found[3].text.startswith("A")
+    with pytest.raises(ValueError, match=r"long_texts='chunk' joins the best translations: leave out attention"):
+        chunked.translate(texts, n_best=2)
+    with pytest.raises(ValueError, match="Text 2 is 3, a int"):
+        chunked(["A", 3])
+    with pytest.raises(ValueError, match="long_texts='drop' is unknown: choose one of cut, chunk"):
+        Translator(vanilla(), tokenizer, long_texts="drop")
+
+
 # --- loading ---
 
 
@@ -524,3 +560,64 @@ def test_other_mistakes_too(tokenizer):
     (hypothesis,) = next(Translator(vanilla(), tokenizer).translate(["a"], **SHORT))
     with pytest.raises(ValueError, match="attention=True"):
         _ = hypothesis.alignment
+
+
+# --- documents ---
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return Translator.from_pretrained("multi30k-en-de-tiny", device="cpu")
+
+
+CAPTIONS = [
+    "A man rides a bike.",
+    "Two dogs are playing in the snow.",
+    "A woman is reading a book.",
+    "The children are eating ice cream.",
+    "A boy jumps into the water.",
+]
+
+
+def test_a_paragraph_of_five_captions_becomes_five_sentences(bundled):
+    expected = bundled(CAPTIONS)
+    assert bundled(" ".join(CAPTIONS), split_sentences=True) == " ".join(expected)
+    assert bundled(" ".join(CAPTIONS), split_sentences="en") == " ".join(expected)
+    assert bundled(" ".join(CAPTIONS)) != " ".join(expected)
+    (hypotheses,) = bundled.translate([" ".join(CAPTIONS)], split_sentences=True)
+    scores = [best.score for (best,) in bundled.translate(CAPTIONS)]
+    assert hypotheses[0].score == pytest.approx(sum(scores), abs=1e-4)
+
+
+def test_a_document_keeps_its_blank_lines_and_indentation(bundled):
+    first, second, third = bundled(CAPTIONS[:3])
+    document = f"  {CAPTIONS[0]}   {CAPTIONS[1]}\n\n\n\t{CAPTIONS[2]}\r\n \n"
+    assert bundled(document, split_sentences=True) == f"  {first}   {second}\n\n\n\t{third}\r\n \n"
+    texts = [document, "", "  ", CAPTIONS[0]]
+    assert bundled(texts, split_sentences=True)[1:] == ["", "  ", first]
+    streamed = bundled.translate(iter(texts), split_sentences=True)
+    assert [best.text for (best,) in streamed] == bundled(texts, split_sentences=True)
+
+
+def test_splitting_follows_the_translator_and_refuses_what_is_for_single_sentences(bundled, monkeypatch):
+    splitting = Translator.from_backend(bundled.backend, bundled.tokenizer, split_sentences=True)
+    text = " ".join(CAPTIONS[:2])
+    assert splitting(text) == " ".join(bundled(CAPTIONS[:2]))
+    assert splitting(text, split_sentences=False) == bundled(text)
+    assert "Motorrad" in splitting(text, glossary={"bike": "Motorrad"})
+    for options in ({"n_best": 2}, {"prefix": "Ein"}, {"attention": True}):
+        with pytest.raises(ValueError, match=f"{next(iter(options))} is for single sentences"):
+            splitting.translate([text], **options)
+    monkeypatch.delattr(bundled.backend.config, "source_lang")
+    with pytest.raises(ValueError, match="does not record its source language"):
+        splitting(text)
+
+
+def test_a_text_of_several_sentences_gets_a_hint(bundled, monkeypatch):
+    hints = []
+    monkeypatch.setattr("vanilla_transformer.translation.logger.warning_once", hints.append)
+    bundled(CAPTIONS)
+    assert not hints
+    bundled(" ".join(CAPTIONS))
+    assert "A text has several sentences" in hints[0]
+    assert "--split_sentences" in hints[0]

@@ -10,11 +10,16 @@ them are requested and ranked here by the length penalty of `beam_search`. So sc
 translations differ, where torch would have searched longer and found a better one.
 """
 
+import ctypes
+import hashlib
 import json
+import os
 import tempfile
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, get_args
+from weakref import WeakSet
 
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -24,7 +29,7 @@ from ..atomic_writes import replacing, write_json
 from ..beam_search import DEFAULT_EXTRA_TOKENS, PENALTIES
 from ..converters.ctranslate2 import Quantization, export, require_ctranslate2, table_length
 from ..converters.marian import from_marian, load
-from ..loading import HUB_OPTIONS, find_device, load_config
+from ..loading import HUB_OPTIONS, find_device, load_config, load_generation_config, read_object
 from ..quantization import require_quantization
 from ..tokenization_vanilla_transformer import TARGET, load_tokenizers
 from .protocol import Attention, Generated, TokenIds
@@ -37,7 +42,9 @@ if TYPE_CHECKING:  # an optional dependency
 logger = logging.get_logger(__name__)
 
 CACHE_FOLDER, FINGERPRINT_FILE = ".ctranslate2", "made_from.json"
-FORMAT = 1  # of a converted model; a change of this number converts every model again
+FORMAT = 2  # of a converted model; a change of this number converts every model again
+_OPEN_BACKENDS: "WeakSet[CTranslate2Backend]" = WeakSet()
+_ENGINE_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
 CONVERTIBLE = ("vanilla_transformer", "marian")  # model types
 
 # Options of `generate` and the engine's names for them. The engine's options against repetition are left out: they
@@ -81,13 +88,14 @@ class CTranslate2Backend:
         generation_config: GenerationConfig,
         device: torch.device | str = "cpu",
     ):
-        engine, device = require_ctranslate2(), torch.device(device)
         _warn_about_settings(generation_config)
         self.config, self.generation_config = config, generation_config
         self.longest_input: int | None = table_length(config)
-        self.engine = engine.Translator(
-            str(folder), device=device.type, device_index=device.index or 0, intra_threads=torch.get_num_threads()
-        )
+        self.device = torch.device(device)
+        self._folder: Path | None = Path(folder)
+        self._files: dict[str, bytes] = {}  # the converted model, if its folder is gone
+        self._engine: Any = None
+        self._require_engine()
         vocabularies = {
             path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
         }
@@ -116,7 +124,9 @@ class CTranslate2Backend:
         """
         with tempfile.TemporaryDirectory() as folder:
             _convert(model, tokenizer, target_tokenizer, folder, quantization)
-            return cls(folder, model.config, model.generation_config, device or model.device)
+            backend = cls(folder, model.config, model.generation_config, device or model.device)
+            backend._folder, backend._files = None, _files_of(folder)
+        return backend
 
     @classmethod
     def from_pretrained(
@@ -136,27 +146,55 @@ class CTranslate2Backend:
         require_quantization(quantization, cls.quantizations)
         config = load_config(name_or_path, **options)
         _require_convertible(config)
-        generation_config = _load_generation_config(name_or_path, config, **options)
+        generation_config = load_generation_config(name_or_path, config, **options)
         model_folder = Path(cached_file(name_or_path, "config.json", **options)).parent
         converted = model_folder / CACHE_FOLDER / quantization
-        if not _is_up_to_date(converted, model_folder):
-            fingerprint = _fingerprint(model_folder)
-            model = load(name_or_path, config.model_type, **options)
-            tokenizers = load_tokenizers(
-                name_or_path, **{name: value for name, value in options.items() if name in HUB_OPTIONS}
-            )
-            try:
-                _convert_and_keep(model, *tokenizers, converted, quantization, model_folder, fingerprint)
-            except OSError as error:
-                if not _is_up_to_date(converted, model_folder):  # unless another process has just written it
-                    logger.warning(f"{converted} can't be written ({error}): the model is converted at each start.")
-                    return cls.from_model(model, *tokenizers, quantization=quantization, device=where)
+        if _is_up_to_date(converted, model_folder):
+            return cls(converted, config, generation_config, where)
+        fingerprint = _fingerprint(model_folder)
+        model = load(name_or_path, config.model_type, **options)
+        tokenizers = load_tokenizers(
+            name_or_path, **{name: value for name, value in options.items() if name in HUB_OPTIONS}
+        )
+        try:
+            _convert_and_keep(model, *tokenizers, converted, quantization, model_folder, fingerprint)
+        except OSError as error:
+            logger.warning(f"{converted} can't be written ({error}): the model is converted at each start.")
+            return cls.from_model(model, *tokenizers, quantization=quantization, device=where)
         return cls(converted, config, generation_config, where)
+
+    # --- the engine ---
+
+    def _require_engine(self) -> Any:
+        """Returns the engine, and opens it if this process has none yet."""
+        with _ENGINE_LOCK:
+            if self._engine is None:
+                self._engine = require_ctranslate2().Translator(
+                    str(self._folder or "in memory"),
+                    device=self.device.type,
+                    device_index=self.device.index or 0,
+                    intra_threads=torch.get_num_threads(),
+                    files=None if self._folder else self._files,
+                )
+                _OPEN_BACKENDS.add(self)
+            return self._engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what pickle writes: the converted model itself. Where it is read, its folder may not exist."""
+        files = _files_of(self._folder) if self._folder else self._files
+        return {**vars(self), "_engine": None, "_folder": None, "_files": files}
 
     @property
     def model(self) -> "CTranslate2Backend":
         """This object: it has the `config` and the `generation_config` of the model."""
         return self
+
+    def set_seed(self, seed: int) -> None:
+        """Starts the engine again: its threads take the seed when they start, and never again."""
+        require_ctranslate2().set_random_seed(seed)
+        with _ENGINE_LOCK:
+            self._engine = None
+        self._require_engine()
 
     def require_options(self, options: dict[str, Any]) -> None:
         """Refuses options of `generate` that the engine does not have."""
@@ -200,7 +238,7 @@ class CTranslate2Backend:
         max_length: int | None = None,
         **options: Any,
     ) -> Generated:
-        """Translates a batch. Samples do not depend on torch's seed: the engine has its own random numbers."""
+        """Translates a batch. Samples depend on `set_seed`, not on torch's seed."""
         self.require_options({**options, "penalty": penalty})
         given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
         longest = self._max_new_tokens(given, max_new_tokens, max_length)
@@ -267,7 +305,7 @@ class CTranslate2Backend:
     def _translate(
         self, sources: list[list[str]], prefixes: list[list[str]], **options: Any
     ) -> "list[TranslationResult]":
-        return self.engine.translate_batch(
+        return self._require_engine().translate_batch(
             sources,
             prefixes if any(prefixes) else None,
             length_penalty=0,  # gives plain log-probabilities: the penalty is applied in `_ranked`
@@ -332,7 +370,7 @@ def _warn_about_settings(config: GenerationConfig) -> None:
 def _require_convertible(config: PreTrainedConfig) -> None:
     if config.model_type not in CONVERTIBLE:
         raise ValueError(
-            f"backend='ctranslate2' takes this package's models and MarianMT, not a model of type "
+            f"backend='ctranslate2' takes models of type {' and '.join(CONVERTIBLE)}, not "
             f"{config.model_type!r}: leave out backend."
         )
 
@@ -364,18 +402,11 @@ def _convert_and_keep(
     The fingerprint is left out if files of the model changed since `fingerprint` was taken: then the model is
     converted again next time. New files may have come from the Hub meanwhile.
     """
-    with replacing(converted) as folder:
+    with replacing(converted, wait=True) as folder:
         _convert(model, tokenizer, target_tokenizer, folder, quantization)
         current = _fingerprint(model_folder)
         if fingerprint.items() <= current.items():
-            write_json(folder / FINGERPRINT_FILE, current)
-
-
-def _load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, **options: Any) -> GenerationConfig:
-    try:
-        return GenerationConfig.from_pretrained(name_or_path, **options)
-    except OSError:  # older models have no such file
-        return GenerationConfig.from_model_config(config)
+            write_json(folder / FINGERPRINT_FILE, {"made_from": current, "digests": _digests(folder)})
 
 
 def _fingerprint(model_folder: Path) -> dict[str, Any]:
@@ -389,8 +420,47 @@ def _fingerprint(model_folder: Path) -> dict[str, Any]:
 
 
 def _is_up_to_date(converted: Path, model_folder: Path) -> bool:
+    """Whether a converted model is there, was made of the model's files, and is undamaged."""
     try:
-        content = (converted / FINGERPRINT_FILE).read_text(encoding="utf-8")
-        return json.loads(content) == _fingerprint(model_folder)
-    except (OSError, ValueError):  # there is no converted model, or a damaged one
+        record = read_object(converted / FINGERPRINT_FILE)
+        return record["made_from"] == _fingerprint(model_folder) and record["digests"] == _digests(converted)
+    except (OSError, ValueError, KeyError):
         return False
+
+
+def _digests(converted: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file of a converted model. A damaged one could translate into plausible text."""
+    digests = {}
+    for path in _paths_in(converted):
+        with path.open("rb") as file:
+            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def _files_of(folder: str | Path) -> dict[str, bytes]:
+    """Returns the content of the files that the engine reads."""
+    return {path.name: path.read_bytes() for path in _paths_in(folder)}
+
+
+def _paths_in(folder: str | Path) -> list[Path]:
+    return sorted(path for path in Path(folder).iterdir() if path.name != FINGERPRINT_FILE)
+
+
+# --- forks ---
+
+
+def _abandon_engines() -> None:
+    """Makes the backends of a forked process open new engines: the threads of the old ones exist only in its parent.
+
+    The old engines are never deleted. That would wait for their threads.
+    """
+    global _ENGINE_LOCK
+    _ENGINE_LOCK = threading.Lock()  # another thread of the parent may hold the old one
+    for backend in list(_OPEN_BACKENDS):
+        if backend._engine is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend._engine))
+            backend._engine = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_engines)

@@ -27,13 +27,13 @@ class Attention(NamedTuple):
     """Attention weights of one sentence pair with S source and T target tokens, without padding, on the CPU.
 
     Args:
-        encoder: Self-attention of the encoder: [layers, heads, S, S].
-        decoder: Self-attention of the decoder: [layers, heads, T, T].
+        encoder: Self-attention of the encoder: [layers, heads, S, S]; `None` for a recurrent encoder.
+        decoder: Self-attention of the decoder: [layers, heads, T, T]; `None` for a recurrent decoder.
         cross: Attention of the decoder to the source: [layers, heads, T, S].
     """
 
-    encoder: torch.Tensor
-    decoder: torch.Tensor
+    encoder: torch.Tensor | None
+    decoder: torch.Tensor | None
     cross: torch.Tensor
 
 
@@ -89,6 +89,9 @@ class Backend(Protocol):
 
     def require_support(self, call: str) -> None:
         """Refuses `"attention=True"`, `"attend()"` or `"score()"` if the engine can't do it."""
+
+    def set_seed(self, seed: int) -> None:
+        """Sets the seed of the samples that follow (`do_sample`)."""
 
     def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
         """Translates a batch.

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Sequence
+from inspect import signature
 from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar
@@ -11,7 +12,7 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 
 from ..loading import find_device, load_model
 from ..quantization import QUANTIZATIONS, quantized, require_quantization
-from ..searches import search_of
+from ..searches import require_own_options, search_of
 from ..weight_sharing import copy_sharing_weights
 from .protocol import Attention, Generated, TokenIds
 
@@ -96,10 +97,24 @@ class TorchBackend:
         return longest_sequence(self._model)
 
     def require_options(self, options: dict[str, Any]) -> None:
-        """Accepts all options: `generate` has them, and refuses unknown ones itself."""
+        """Refuses options of another search than the model's. `generate` refuses unknown ones itself."""
+        if options.get("do_sample"):
+            self.require_support("sample=True")
+        if "glossary" in options and "selection" not in signature(search_of(self._model).search).parameters:
+            raise ValueError(f"The search of {type(self._model).__name__} has no glossary: leave it out.")
+        require_own_options(self._model, options)
 
     def require_support(self, call: str) -> None:
-        """Accepts all calls."""
+        """Refuses calls that need a model that works from left to right, if this one does not."""
+        if not getattr(self._model, "is_autoregressive", True):
+            raise ValueError(
+                f"{call} needs a model that works from left to right, and {type(self._model).__name__} writes all "
+                "tokens at once: use an autoregressive model."
+            )
+
+    def set_seed(self, seed: int) -> None:
+        """Seeds torch's random numbers, which draw the samples."""
+        torch.manual_seed(seed)
 
     @torch.no_grad()
     def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
@@ -136,16 +151,15 @@ class TorchBackend:
             output_attentions=True,
             use_cache=False,
         )
-        encoder, decoder, cross = (
-            torch.stack(layers, dim=1)  # [B, layers, heads, T or S, T or S]
-            for layers in (output.encoder_attentions, output.decoder_attentions, output.cross_attentions)
-        )
+        if output.cross_attentions is None:
+            raise ValueError(f"This {type(self._model).__name__} does not attend to the source: it has no weights.")
+        encoder, decoder = output.encoder_attentions, output.decoder_attentions  # recurrent stacks have none
         lengths = [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
         return [
             Attention(
-                encoder=encoder[row, :, :, :s, :s].cpu(),
-                decoder=decoder[row, :, :, :t, :t].cpu(),
-                cross=cross[row, :, :, :t, :s].cpu(),
+                encoder=None if encoder is None else _weights_of(encoder, row, s, s),
+                decoder=None if decoder is None else _weights_of(decoder, row, t, t),
+                cross=_weights_of(output.cross_attentions, row, t, s),
             )
             for row, (s, t) in enumerate(lengths)
         ]
@@ -179,6 +193,11 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
     This package's models declare it as `longest_sequence`. Other models have a table of `max_position_embeddings`.
     """
     return getattr(model, "longest_sequence", getattr(model.config, "max_position_embeddings", None))
+
+
+def _weights_of(layers: tuple[torch.Tensor, ...], row: int, queries: int, keys: int) -> torch.Tensor:
+    """Returns the weights [layers, heads, queries, keys] of a row of the batch."""
+    return torch.stack([layer[row, :, :queries, :keys] for layer in layers]).cpu()
 
 
 def _have_same_tensors(model: PreTrainedModel, other: PreTrainedModel) -> bool:

@@ -23,6 +23,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..loading import require_finite
 from ..modeling_vanilla_transformer import (
     VanillaTransformerAttention,
     VanillaTransformerForConditionalGeneration,
@@ -87,6 +88,7 @@ def export(
     require_quantization(quantization, get_args(Quantization))
     config = model.config
     _require_expressible(config)
+    require_finite(model)
     source = vocabulary(tokenizer, config.vocab_size)
     target = vocabulary(target_tokenizer or tokenizer, config.output_vocab_size, as_target=True)
     spec = specification(model, table_length(config, max_positions))
@@ -197,7 +199,7 @@ def require_ctranslate2() -> ModuleType:
     try:
         import ctranslate2
     except ImportError as error:
-        raise ImportError("This needs CTranslate2: pip install 'vanilla-transformer[ctranslate2]'") from error
+        raise ImportError("This needs CTranslate2: pip install ctranslate2") from error
     return ctranslate2
 
 

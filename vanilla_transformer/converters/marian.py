@@ -20,6 +20,7 @@ import torch
 from transformers import MarianConfig, MarianMTModel, PreTrainedModel
 
 from ..configuration_vanilla_transformer import VanillaTransformerConfig
+from ..languages import languages_of, record_languages
 from ..loading import load_config, load_model
 from ..modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from ..positions import SinusoidalHalvesPositions
@@ -101,12 +102,14 @@ def config_from_marian(config: MarianConfig, *, output_bias: bool = False) -> Va
         config: The config of MarianMT.
         output_bias: Whether `final_logits_bias` has values other than zero.
     """
-    return VanillaTransformerConfig(
+    converted = VanillaTransformerConfig(
         **{name: getattr(config, name) for name in SAME_FIELDS},
         **FIXED_IN_MARIAN,
         target_vocab_size=None if config.share_encoder_decoder_embeddings else config.decoder_vocab_size,
         output_bias=output_bias,
     )
+    record_languages(converted, languages_of(config))
+    return converted
 
 
 def config_to_marian(config: VanillaTransformerConfig) -> MarianConfig:
@@ -116,12 +119,14 @@ def config_to_marian(config: VanillaTransformerConfig) -> MarianConfig:
     _require_plain_heads(config)
     if config.decoder_start_token_id is None:
         raise ValueError("decoder_start_token_id=None can't become MarianMT: set it to the decoder's first token.")
-    return MarianConfig(
+    converted = MarianConfig(
         **{name: getattr(config, name) for name in SAME_FIELDS},
         decoder_vocab_size=config.output_vocab_size,
         share_encoder_decoder_embeddings=config.shares_embeddings and config.tie_word_embeddings,
         forced_eos_token_id=None,
     )
+    record_languages(converted, languages_of(config))
+    return converted
 
 
 def _require_plain_heads(config: VanillaTransformerConfig) -> None:
@@ -161,7 +166,7 @@ def _order_of_marian(config: VanillaTransformerConfig) -> torch.Tensor:
 def state_from_marian(state: State) -> State:
     """Renames MarianMT's weights. `lm_head.bias` is among the result if the bias has values other than zero."""
     left_out = (*POSITION_TABLES, "model.shared.weight", "final_logits_bias")
-    renamed = {_renamed(name, LAYER_NAMES): tensor for name, tensor in state.items() if name not in left_out}
+    renamed = {rename(name, LAYER_NAMES): tensor for name, tensor in state.items() if name not in left_out}
     bias = state["final_logits_bias"].squeeze(0)  # [1, V] -> [V]
     return {**renamed, "lm_head.bias": bias} if bias.any() else renamed
 
@@ -169,7 +174,7 @@ def state_from_marian(state: State) -> State:
 def state_to_marian(state: State, config: MarianConfig) -> State:
     """Renames this model's weights for a MarianMT with that config, whose position tables are not included."""
     names = {our_name: marian_name for marian_name, our_name in LAYER_NAMES.items()}
-    renamed = {_renamed(name, names): tensor for name, tensor in state.items() if name != "lm_head.bias"}
+    renamed = {rename(name, names): tensor for name, tensor in state.items() if name != "lm_head.bias"}
     output = state["lm_head.weight"]
     renamed["final_logits_bias"] = state.get("lm_head.bias", output.new_zeros(len(output)))[None]
     if config.share_encoder_decoder_embeddings:
@@ -193,7 +198,7 @@ def _permuted(state: State, order: torch.Tensor) -> State:
     return permuted
 
 
-def _renamed(name: str, names: dict[str, str]) -> str:
+def rename(name: str, names: dict[str, str]) -> str:
     for old, new in names.items():
         if old in name:
             return name.replace(old, new)

@@ -19,7 +19,7 @@ from ..positions import POSITIONS, AddedPositions, PositionEncoding
 OUTSIDE_THE_NETWORK = (
     *("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "initializer_gain", "use_cache"),
     *("transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict"),
-    *("chunk_size_feed_forward", "id2label", "label2id", "problem_type"),
+    *("chunk_size_feed_forward", "id2label", "label2id", "problem_type", "source_lang", "target_lang"),
 )
 
 

@@ -20,9 +20,20 @@ def test_training_is_measured_beside_its_peers(text, capsys, rows, order, in_thi
     assert "Not measured on a GPU." in printed
 
 
+def test_recurrent_models_are_measured_if_wanted(text, capsys, rows, in_this_process):
+    sizes = ["--vocab_size", "270", "--max_tokens", "100", "--batches", "1", "--rounds", "1", "--device", "cpu"]
+    benchmark.main(["train", "--train_files", text, *sizes, "--recurrent"])
+    names = ["rnn_search, additive attention, freed memory kept", "rnn_search, fixed context, freed memory kept"]
+    found = rows(capsys.readouterr().out, *names)
+    assert all(float(row[0].replace(",", "")) > 0 for row in found.values())
+    assert all(row[-1] == "-" for row in found.values()), "their share of the peak is not known"
+
+
 def test_tokens_are_counted_without_padding(text):
     options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=3)
-    for batch in train.training_batches(CorpusArguments(train_files=[text]), options):
+    for batch in train.training_batches(
+        CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), options
+    ):
         sides = batch["input_ids"].flatten().tolist(), batch["labels"].flatten().tolist()
         plain = sum(token != padding for side, padding in zip(sides, (0, -100), strict=True) for token in side)
         assert train.real_tokens(batch) == plain < 200

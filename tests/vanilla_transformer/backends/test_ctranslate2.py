@@ -2,13 +2,22 @@
 
 import json
 import os
+import pickle
+import shutil
+import signal
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
 
-from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
 from vanilla_transformer.backends import CTranslate2Backend
 from vanilla_transformer.backends.ctranslate2 import CACHE_FOLDER, FINGERPRINT_FILE
 from vanilla_transformer.converters.ctranslate2 import export
@@ -170,8 +179,10 @@ def test_a_model_without_settings_for_decoding(saved):
 
 def test_what_it_was_made_from_is_written_down(saved):
     Translator.from_pretrained(saved, backend="ctranslate2")
-    made_from = json.loads((saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).read_text(encoding="utf-8"))
-    assert {"model.safetensors", "config.json", "tokenizer.json", "ctranslate2", "format"} <= made_from.keys()
+    record = json.loads((saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).read_text(encoding="utf-8"))
+    known = {"model.safetensors", "config.json", "tokenizer.json", "ctranslate2", "format"}
+    assert known <= record["made_from"].keys()
+    assert {"model.bin", "config.json"} <= record["digests"].keys()
 
 
 def test_files_that_change_while_they_are_converted_are_converted_again(saved, monkeypatch):
@@ -209,6 +220,50 @@ def test_the_tokenizer_of_the_target_comes_along(tokenizer, tmp_path):
     assert Translator.from_pretrained(tmp_path, backend="ctranslate2")(TEXTS, **ALIKE) == expected
 
 
+def test_a_damaged_one_is_made_again(saved):
+    expected = Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS[:2], **ALIKE)
+    for name, damage in [
+        ("model.bin", lambda content: content[:-9] + b"9" + content[-8:]),  # one byte of a weight
+        ("model.bin", lambda content: content[:100]),
+        ("config.json", lambda content: b"[]"),
+        ("shared_vocabulary.json", None),
+        (FINGERPRINT_FILE, lambda content: b"[]"),
+    ]:
+        path = saved / CACHE_FOLDER / "float32" / name
+        whole = path.read_bytes()
+        path.write_bytes(damage(whole)) if damage else path.unlink()
+        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS[:2], **ALIKE) == expected
+        assert path.read_bytes() == whole
+
+
+# --- other processes ---
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_opens_an_engine_of_its_own(translators, saved):
+    _, in_memory = translators
+    for translator in (in_memory, Translator.from_pretrained(saved, backend="ctranslate2")):
+        expected = translator(TEXTS[:4], **ALIKE)  # the engine's threads are in use
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # it used to hang
+            os._exit(0 if translator(TEXTS[:4], **ALIKE) == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert translator(TEXTS[:4], **ALIKE) == expected
+
+
+def test_it_can_be_pickled(translators, saved):
+    _, in_memory = translators
+    from_folder = Translator.from_pretrained(saved, backend="ctranslate2")
+    pickled = [pickle.dumps(translator) for translator in (in_memory, from_folder)]
+    shutil.rmtree(saved)  # all is in the pickle
+    for translator, content in zip((in_memory, from_folder), pickled, strict=True):
+        expected = translator(TEXTS[:4], **ALIKE)
+        copy = pickle.loads(content)
+        assert copy(TEXTS[:4], **ALIKE) == expected
+        assert pickle.loads(pickle.dumps(copy))(TEXTS[:4], **ALIKE) == expected
+
+
 # --- what the engine lacks ---
 
 
@@ -230,8 +285,12 @@ def test_options_it_lacks_are_named(translators):
 
 def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
     t5 = T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
-    with pytest.raises(ValueError, match=r"this package's models and MarianMT, not a model of type 't5'"):
-        Translator(t5, tokenizer, backend="ctranslate2")
+    rnn = RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, hidden_size=8, attention_size=8))
+    for model, model_type in ((t5, "t5"), (rnn, "rnn_search")):
+        with pytest.raises(
+            ValueError, match=rf"takes models of type vanilla_transformer and marian, not '{model_type}'"
+        ):
+            Translator(model, tokenizer, backend="ctranslate2")
     with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose one of torch, ctranslate2"):
         Translator(model_of(), tokenizer, backend="marian")
     with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):
@@ -266,7 +325,7 @@ def test_settings_of_the_model_that_have_no_effect_are_named(tokenizer, caplog):
 
 def test_eight_threads_get_what_one_thread_gets(tokenizer):
     translator = Translator(model_of(), tokenizer, backend="ctranslate2", max_tokens=600)
-    texts = [f"{TEXTS[index % 4]} {index % 7}" for index in range(200)]
+    texts = [f"{TEXTS[index % 4]} {index}" for index in range(200)]
 
     def translate(prefix: str | None) -> list[tuple[str, float | None]]:
         results = translator.translate(texts, prefix=prefix, num_beams=2, max_new_tokens=4)

@@ -249,7 +249,7 @@ def test_a_checkpoint_with_a_hole_is_refused(opus_folder):
     state = theirs.state_dict()
     del state["model.encoder.layers.1.fc1.bias"]
     theirs.save_pretrained(opus_folder, state_dict=state)
-    with pytest.raises(ValueError, match=r"opus has no weight model\.encoder\.layers\.1\.fc1\.bias"):
+    with pytest.raises(ValueError, match=r"opus has no weights model\.encoder\.layers\.1\.fc1\.bias"):
         load(opus_folder, "marian")
 
 

@@ -8,7 +8,7 @@ from tokenizers import Tokenizer, models
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast
 
-from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer import RnnSearchConfig, RnnSearchForConditionalGeneration, VanillaTransformerConfig
 from vanilla_transformer.converters.ctranslate2 import UNDERSTOOD as UNDERSTOOD_BY_CTRANSLATE2
 from vanilla_transformer.converters.ctranslate2 import export
 from vanilla_transformer.converters.marian import UNDERSTOOD as UNDERSTOOD_BY_MARIAN
@@ -63,6 +63,8 @@ OTHER_VALUES = {
     "bos_token_id": 4,
     "eos_token_id": 4,
     "decoder_start_token_id": 4,
+    "source_lang": "en",
+    "target_lang": "de",
 }
 REFUSED_BY_CTRANSLATE2 = {
     *("is_encoder_decoder", "d_k", "d_v", "score_function", "share_qk"),
@@ -104,6 +106,16 @@ def log_probabilities(model, sources: torch.Tensor, targets: torch.Tensor) -> to
     start = torch.full((len(targets), 1), model.config.decoder_start_token_id)
     read = torch.cat([start, targets], dim=1)
     return model(input_ids=sources, decoder_input_ids=read).logits.log_softmax(-1)
+
+
+def test_another_type_of_model_is_refused_by_name():
+    config = RnnSearchConfig()
+    for understood, target in ((UNDERSTOOD_BY_MARIAN, "MarianMT"), (UNDERSTOOD_BY_CTRANSLATE2, "CTranslate2")):
+        with pytest.raises(ValueError, match=f"model_type='rnn_search' can't become {target}"):
+            require_understood(config, understood, target)
+    model = RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, hidden_size=8, attention_size=8))
+    with pytest.raises(ValueError, match="model_type='rnn_search' can't become MarianMT"):
+        to_marian(model)
 
 
 def test_every_field_is_tried():
@@ -161,7 +173,7 @@ def test_every_position_encoding_is_converted_or_refused(model_with, pairs, name
     else:
         with pytest.raises(ValueError, match=f"^position_encoding='{name}' can't become MarianMT, which only has"):
             to_marian(model)
-    if name in ("sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned", "integer"):
+    if name.startswith("sinusoidal") or name in ("learned", "integer"):
         assert_same_in_ctranslate2(model, pairs, tmp_path)
     else:
         with pytest.raises(ValueError, match=f"^position_encoding='{name}' can't become a CTranslate2 model"):

@@ -1,0 +1,177 @@
+"""Make training pairs from text in one language: a model writes the other side.
+
+Back-translation (Sennrich et al. 2016): a reverse model translates text of the target language. Here a model from
+German to English makes pairs for training from English to German:
+
+    vanilla-backtranslate --model runs/de_en/model --input captions.de --source_lang en --target_lang de \\
+        --output_dir data/back --backend ctranslate2 --sample
+
+The pairs are in data/back/train.en and data/back/train.de. To train on them and on three copies of the real pairs:
+
+    vanilla-train RECIPE --train_files data/train data/back/train --train_weights 3 1
+
+Self-training: a forward model translates text of the source language.
+
+    vanilla-backtranslate --direction forward --model runs/en_de/model --input captions.en --output_dir data/forward
+
+--sample draws each token from the model's probabilities, which suits large corpora (Edunov et al. 2018); --top_k
+limits the draw to the most probable tokens. Without it, beam search writes the translations; --num_beams 1 is
+greedy and fastest. --tag "<BT>" marks the sources of these pairs, so that the model can tell them from real ones
+(Caswell et al. 2019). The tag is plain text: any tokenizer can read it, and text to translate later gets no tag.
+
+A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any, Literal
+
+from vanilla_transformer.training.arguments import (
+    CleaningArguments,
+    DecodingArguments,
+    LoadingArguments,
+    errors_as_sentences,
+    key,
+    parse_arguments,
+)
+from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
+from vanilla_transformer.training.corpus_files import lines_in_files, pairs_in_files
+from vanilla_transformer.training.mixing import copies
+from vanilla_transformer.training.synthetic_corpus import (
+    PairCounts,
+    SynthesisArguments,
+    TranslatedParts,
+    make_corpus,
+    readable_report,
+    tagged,
+    write_pairs,
+)
+
+
+Pairs = Iterator[dict[str, str]]
+
+
+@dataclass
+class BacktranslateArguments(SynthesisArguments):
+    """What to translate, and what to make of it."""
+
+    input: list[str] = key([], "Text files in one language, one sentence a line; each may be gzipped.")
+    source_lang: str = key("en", "Source language of the pairs: the suffix of their source file.")
+    target_lang: str = key("de", "Target language of the pairs: the suffix of their target file.")
+    direction: Literal["back", "forward"] = key(
+        "back",
+        "back: the text is in the target language, and the model writes the sources. forward: the text is in the "
+        "source language, and the model writes the targets.",
+    )
+
+    sample: bool = key(False, "Draw translations at random instead of searching for the best.")
+    top_k: int = key(0, "Draw among this many most probable tokens; 0 for all tokens. Only with --sample.")
+    temperature: float = key(1.0, "Below 1, draws prefer probable tokens more. Only with --sample.")
+    seed: int = key(1, "Seed of samples and of the choice among real pairs.")
+
+    tag: str | None = key(None, 'Text before the source of each new pair, for example "<BT>".')
+    real_files: list[str] = key([], "Real pairs to write before the new ones, in the formats of train_files.")
+    ratio: float = key(
+        1.0, "Real pairs for each new pair: real pairs are repeated, or a share of them drawn. Only with --real_files."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.input:
+            raise ValueError("No text is given: set --input to one or more files.")
+        if self.source_lang == self.target_lang:
+            raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
+        if not self.sample and (self.top_k, self.temperature) != (0, 1.0):
+            raise ValueError("--top_k and --temperature are for samples: add --sample, or leave them out.")
+        if self.top_k < 0 or self.temperature <= 0:
+            raise ValueError(f"top_k={self.top_k} must be at least 0 and temperature={self.temperature} above 0.")
+        if self.ratio <= 0 or (self.ratio != 1.0 and not self.real_files):
+            raise ValueError(f"ratio={self.ratio} must be above 0, and needs --real_files.")
+
+    @property
+    def languages(self) -> tuple[str, str]:
+        return self.source_lang, self.target_lang
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        types = [BacktranslateArguments, DecodingArguments, LoadingArguments, CleaningArguments]
+        options, decoding, loading, cleaning = parse_arguments(types, __doc__, argv)
+        print(readable_report(backtranslate(options, decoding, loading, cleaning), options.output_dir))
+
+
+def backtranslate(
+    options: BacktranslateArguments,
+    decoding: DecodingArguments,
+    loading: LoadingArguments,
+    cleaning: CleaningArguments,
+) -> dict[str, Any]:
+    """Translates, cleans, mixes and writes; returns the content of report.json."""
+    if next(lines_in_files(options.input), None) is None:
+        raise ValueError(f"{', '.join(options.input)} has no line: check the path.")
+    return make_corpus(
+        options,
+        options.languages,
+        lambda: lines_in_files(options.input),
+        generation_options(options, decoding),
+        loading,
+        lambda folder, parts: write_result(folder, parts, options, cleaning),
+        seed=options.seed,
+    )
+
+
+def generation_options(options: BacktranslateArguments, decoding: DecodingArguments) -> dict[str, Any]:
+    """Returns the options of `Translator.translate`."""
+    if not options.sample:
+        return vars(decoding)
+    for name, value in vars(decoding).items():
+        if name != "max_extra_tokens" and value is not None:
+            raise ValueError(f"--{name} {value} is for searches: leave it out, or leave out --sample.")
+    return {
+        "sample": True,
+        "top_k": options.top_k,
+        "temperature": options.temperature,
+        "max_extra_tokens": decoding.max_extra_tokens,
+    }
+
+
+def write_result(
+    folder: Path, parts: TranslatedParts, options: BacktranslateArguments, cleaning: CleaningArguments
+) -> dict[str, Any]:
+    """Writes the cleaned pairs, real ones first, and returns what is to report about them."""
+    new_report, real_report, counts = CleaningReport(), CleaningReport(), PairCounts()
+    synthetic = counts.count(kept_pairs(new_pairs(parts, options), cleaning, new_report))
+    if not options.real_files:
+        write_pairs(folder, options.languages, tagged(synthetic, options.tag))
+        return {"cleaning": new_report.as_dict(), "mean_words": counts.mean_words()}
+    synthetic_pairs = list(synthetic)
+    real = list(kept_pairs(real_pairs(options), cleaning, real_report))
+    if not real:
+        raise ValueError(f"{', '.join(options.real_files)} has no pair to mix in: check the path.")
+    chosen = copies(len(real), options.ratio * len(synthetic_pairs) / len(real), options.seed)
+    mixed = chain((real[index] for index in chosen), tagged(synthetic_pairs, options.tag))
+    write_pairs(folder, options.languages, mixed)
+    return {
+        "cleaning": new_report.as_dict(),
+        "cleaning_of_real_pairs": real_report.as_dict(),
+        "real_pairs_written": len(chosen),
+        "mean_words": counts.mean_words(),
+    }
+
+
+def new_pairs(parts: TranslatedParts, options: BacktranslateArguments) -> Pairs:
+    """Yields each text with its translation."""
+    for text, translation in zip(lines_in_files(options.input), parts.lines(), strict=True):
+        source, target = (translation, text) if options.direction == "back" else (text, translation)
+        yield {"source": source, "target": target}
+
+
+def real_pairs(options: BacktranslateArguments) -> Pairs:
+    for source, target in pairs_in_files(options.real_files, *options.languages):
+        yield {"source": source, "target": target}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,141 @@
+"""Make a distilled corpus: a teacher translates the sources of the training pairs, and a student learns from that.
+
+Sequence-level distillation (Kim and Rush 2016): the teacher's translations replace the targets. They are more regular
+than human ones, so a small or shallow student learns them better. The teacher is one model or an ensemble:
+
+    vanilla-distill --model runs/seed1/model runs/seed2/model --train_files data/train --output_dir data/distilled
+
+The pairs are in data/distilled/train.en and data/distilled/train.de, beside report.json. To train the student:
+
+    vanilla-train RECIPE --dataset "" --train_files data/distilled/train --validation_files data/val
+
+--n_best 5 writes five pairs for each source. With --closest only one of the five is written: the one with the highest
+sentence BLEU against the original target. The corpus may also be a dataset, with the options of vanilla-train.
+
+A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from datasets import Dataset, IterableDataset
+from sacrebleu.metrics import BLEU
+
+from vanilla_transformer.atomic_writes import one_line
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.training.arguments import (
+    CorpusArguments,
+    DecodingArguments,
+    LoadingArguments,
+    errors_as_sentences,
+    key,
+    parse_arguments,
+)
+from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
+from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus
+from vanilla_transformer.training.evaluation import score_texts
+from vanilla_transformer.training.synthetic_corpus import (
+    PairCounts,
+    SynthesisArguments,
+    TranslatedParts,
+    make_corpus,
+    readable_report,
+    write_pairs,
+)
+
+
+@dataclass
+class DistillArguments(SynthesisArguments):
+    """The teacher, and which of its translations are written."""
+
+    n_best: int = key(1, "Translations of each source, best first; at most num_beams.")
+    closest: bool = key(
+        False, "Write only the one of the n_best that is closest to the original target, by sentence BLEU."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.closest and self.n_best < 2:
+            raise ValueError("--closest chooses among several translations: set --n_best to 2 or more.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        types = [DistillArguments, DecodingArguments, LoadingArguments, CorpusArguments]
+        options, decoding, loading, corpus = parse_arguments(types, __doc__, argv)
+        print(readable_report(distill(options, decoding, loading, corpus), options.output_dir))
+
+
+def distill(
+    options: DistillArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
+) -> dict[str, Any]:
+    """Translates the sources of the training pairs and writes the new pairs; returns the content of report.json."""
+    corpus = corpus.with_languages(languages(options, loading, corpus))
+    loaded = load_corpus(corpus, splits=("train",))
+    return make_corpus(
+        options,
+        languages_of_corpus(corpus),
+        lambda: (one_line(pair["source"]) for pair in loaded["train"]),
+        {"n_best": options.n_best, **vars(decoding)},
+        loading,
+        lambda folder, parts: write_result(folder, parts, loaded["train"], options, corpus),
+    )
+
+
+def languages(options: DistillArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
+    """The languages of the pairs: those given, or those of the teachers. They must not contradict each other."""
+    agreed = corpus.languages
+    for model in options.model:
+        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
+    return agreed
+
+
+def write_result(
+    folder: Path,
+    parts: TranslatedParts,
+    originals: Dataset | IterableDataset,
+    options: DistillArguments,
+    corpus: CorpusArguments,
+) -> dict[str, Any]:
+    """Writes the cleaned pairs, and returns what is to report about them."""
+    cleaning, counts = CleaningReport(), PairCounts()
+    pairs = counts.count(kept_pairs(distilled_pairs(parts, originals, options), corpus, cleaning))
+    write_pairs(folder, languages_of_corpus(corpus), pairs)
+    best = [n_best[0] for n_best in _n_best_lists(parts, options.n_best)]
+    bleu = score_texts(best, [pair["target"] for pair in originals], names=("sacrebleu",))["sacrebleu"]
+    return {
+        "cleaning": cleaning.as_dict(),
+        "mean_words": counts.mean_words(),
+        "bleu_with_originals": {"score": bleu["score"], "signature": bleu["signature"]},
+    }
+
+
+def distilled_pairs(
+    parts: TranslatedParts, originals: Dataset | IterableDataset, options: DistillArguments
+) -> Iterator[dict[str, str]]:
+    """Yields each source with its translations, or with the one that is closest to the original target."""
+    for pair, n_best in zip(originals, _n_best_lists(parts, options.n_best), strict=True):
+        if options.closest:
+            n_best = [closest(n_best, pair["target"])]
+        for translation in n_best:
+            yield {"source": pair["source"], "target": translation}
+
+
+def closest(translations: Sequence[str], original: str) -> str:
+    """Returns the translation with the highest sentence BLEU against the original."""
+    bleu = BLEU(effective_order=True)
+    return max(translations, key=lambda translation: bleu.sentence_score(translation, [original]).score)
+
+
+def _n_best_lists(parts: TranslatedParts, number: int) -> Iterator[list[str]]:
+    lines = parts.lines()
+    while n_best := list(islice(lines, number)):
+        yield n_best
+
+
+if __name__ == "__main__":
+    main()

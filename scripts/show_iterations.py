@@ -1,0 +1,59 @@
+"""Show how a mask-predict model writes a translation: what each iteration masks, and what it fills in.
+
+    vanilla-show-iterations --model runs/multi30k_en_de_mask_predict/model --text "A man rides a bike." --iterations 4
+    vanilla-show-iterations --model MODEL --text "A man rides a bike." --output_dir runs/iterations
+
+The command prints a table. Each line is an iteration. Tokens that it predicted are in brackets, the others are from
+earlier iterations. With --output_dir it also writes iterations.html, a page with a frame before and after each
+iteration, for any browser, also offline.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from vanilla_transformer import Translator
+from vanilla_transformer.atomic_writes import whole_folder, write_text
+from vanilla_transformer.mask_predict import require_options
+from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.training.iterations import iterations_of, readable, render_page
+
+
+PAGE = "iterations.html"
+
+
+@dataclass
+class ShowArguments:
+    """What to translate, and where to write the page."""
+
+    model: str = key("runs/demo_mask_predict/model", "Folder of a mask_predict model, or its name on the Hub.")
+    text: str = key("A man rides a bike.", "The text to translate.")
+    iterations: int | None = key(None, "Passes of the decoder; by default the model's, else 10.")
+    length_candidates: int | None = key(None, "Lengths tried; by default the model's, else 5. The best one is shown.")
+    length_ratio: float | None = key(None, "Factor on the predicted length; default 1.")
+    output_dir: str | None = key(None, "Folder for the page; without it, there is only the table.")
+    overwrite: bool = key(False, "Replace the output folder if it exists.")
+
+    def __post_init__(self) -> None:
+        require_options(self.iterations, self.length_candidates, self.length_ratio)
+
+
+def main(argv: list[str] | None = None) -> None:
+    with errors_as_sentences():
+        (options,) = parse_arguments([ShowArguments], __doc__, argv)
+        show(options)
+
+
+def show(options: ShowArguments) -> None:
+    """Prints the table and, if asked, writes the page."""
+    names = ("iterations", "length_candidates", "length_ratio")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    iterations = iterations_of(Translator.from_pretrained(options.model), options.text, **given)
+    print(readable(iterations))
+    if options.output_dir:
+        with whole_folder(options.output_dir, made_of=(PAGE,), overwrite=options.overwrite) as folder:
+            write_text(folder / PAGE, render_page(iterations))
+        print(Path(options.output_dir) / PAGE)
+
+
+if __name__ == "__main__":
+    main()

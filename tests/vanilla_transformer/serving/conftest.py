@@ -1,0 +1,82 @@
+"""Servers for tests: with an engine that takes no time, and with the bundled model."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from transformers import GenerationConfig
+
+from vanilla_transformer import Hypothesis, Translator
+from vanilla_transformer.languages import Languages
+from vanilla_transformer.serving.api import Service
+from vanilla_transformer.serving.limits import Limits
+from vanilla_transformer.serving.models import Catalogue, ServedModel
+from vanilla_transformer.serving.server import Server
+
+
+BUNDLED = Path(__file__).parents[3] / "model_cards" / "multi30k-en-de-tiny"
+
+
+class UpperCaseTranslator:
+    """In place of a `Translator`: upper case is the translation, and each word attends to itself.
+
+    Args:
+        seconds: Time for a batch.
+    """
+
+    def __init__(self, seconds: float = 0.0):
+        self.seconds, self.batches = seconds, []
+        self.backend = SimpleNamespace(
+            generation_config=GenerationConfig(num_beams=4), longest_input=None, require_support=lambda call: None
+        )
+        self.model = self.backend
+
+    def translate(self, texts, *, n_best=1, **options):
+        self.batches.append(list(texts))
+        time.sleep(self.seconds)
+        for text in texts:
+            if text == "unlucky":
+                raise ValueError("secret of /etc/passwd")
+        return [[Hypothesis(text.upper() + "!" * rank, -1.0 - rank) for rank in range(n_best)] for text in texts]
+
+    def number_of_tokens(self, text):
+        return len(text.split()) + 1
+
+    def attend(self, source, target):
+        read, written = (*source.split(), "</s>"), (*target.split(), "</s>")
+        weights = torch.eye(len(written), len(read))[None, None]
+        return Hypothesis(target, source_tokens=read, tokens=written, attention=weights)
+
+
+def make_service(*, translator=None, languages=("en", "de"), name="upper", keys=None, model_fields=None, **limits):
+    """A service with one model; keywords are limits."""
+    limits = Limits(**limits)
+    model = ServedModel(
+        name, translator or UpperCaseTranslator(), Languages(*languages), limits=limits, **(model_fields or {})
+    )
+    return Service(Catalogue([model]), limits, **({} if keys is None else {"keys": keys}))
+
+
+@contextmanager
+def running(app, limits: Limits | None = None) -> Iterator[str]:
+    """A server in a thread; gives its address."""
+    server = Server(app, limits or Limits(), port=0)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started and thread.is_alive():
+            time.sleep(0.01)
+        yield server.address
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture(scope="session")
+def bundled() -> Translator:
+    return Translator.from_pretrained(BUNDLED)

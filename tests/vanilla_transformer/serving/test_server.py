@@ -1,0 +1,247 @@
+"""The server over real sockets: stock clients, faults, load, and the end."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from aiohttp import ClientError, ClientSession
+from deep_translator import LibreTranslator
+from deep_translator.exceptions import AuthorizationException
+from gradio_client import Client
+from gradio_client.exceptions import AppError
+from libretranslatepy import LibreTranslateAPI
+
+from vanilla_transformer import Translator
+from vanilla_transformer.serving import server as server_module
+from vanilla_transformer.serving.api import make_app
+from vanilla_transformer.serving.limits import ApiKeys
+from vanilla_transformer.serving.server import make_site
+
+from .conftest import BUNDLED, make_service, running
+
+
+TEXT = "A man is sleeping. A dog runs in the snow.\n\nTwo girls play football."
+
+
+# --- clients from PyPI ---
+
+
+@pytest.fixture(scope="module")
+def address(bundled):
+    """A server with the page and the bundled model."""
+    service = make_service(translator=bundled, name="tiny")
+    with running(make_site(service), service.limits) as address:
+        yield address
+
+
+def test_libretranslatepy_translates(address, bundled):
+    client = LibreTranslateAPI(address)
+    assert client.translate("A dog runs in the snow.", "en", "de") == bundled("A dog runs in the snow.")
+    first, second, third = bundled(["A man is sleeping.", "A dog runs in the snow.", "Two girls play football."])
+    assert client.translate(TEXT, "en", "de") == f"{first} {second}\n\n{third}"
+    assert [language["code"] for language in client.languages()] == ["en", "de"]
+
+
+def test_deep_translator_translates(address, bundled):
+    client = LibreTranslator("en", "de", api_key="any", custom_url=f"{address}/")
+    assert client.translate("A dog runs in the snow.") == bundled("A dog runs in the snow.")
+    texts = ["A man is sleeping.", "Two girls play football."]
+    assert client.translate_batch(texts) == bundled(texts)
+
+
+def test_deep_translator_is_told_about_a_wrong_key():
+    with running(make_app(make_service(keys=ApiKeys(["right"])))) as address:
+        assert LibreTranslator("en", "de", api_key="right", custom_url=f"{address}/").translate("a") == "A"
+        with pytest.raises(AuthorizationException):
+            LibreTranslator("en", "de", api_key="wrong", custom_url=f"{address}/").translate("a")
+        assert LibreTranslateAPI(address, api_key="right").translate("a", "en", "de") == "A"
+
+
+def test_gradio_client_translates(address, bundled):
+    client = Client(address, verbose=False)
+    translation, details = client.predict(TEXT, "tiny", 3, 0.6, api_name="/translate")
+    expected = next(bundled.translate(["Two girls play football."], n_best=3, num_beams=3, length_penalty=0.6))
+    assert translation.endswith(f"\n\n{expected[0].text}")
+    assert [part["sentence"] for part in details] == TEXT.replace("\n\n", " ").replace(". ", ".\n").split("\n")
+    assert [hypothesis["text"] for hypothesis in details[-1]["hypotheses"]] == [best.text for best in expected]
+    assert [hypothesis["score"] for hypothesis in details[-1]["hypotheses"]] == pytest.approx(
+        [best.score for best in expected], abs=1e-4
+    )
+
+
+def test_an_unforeseen_error_tells_no_secret_on_the_page():
+    with running(make_site(make_service(max_characters=10))) as address:
+        client = Client(address, verbose=False)
+        with pytest.raises(AppError) as error:
+            client.predict("unlucky", "upper", 1, 0.6, api_name="/translate")
+        assert "passwd" not in str(error.value)
+        with pytest.raises(AppError, match="q has 11 characters: send at most 10 at once"):
+            client.predict("a" * 11, "upper", 1, 0.6, api_name="/translate")
+
+
+# --- faults ---
+
+
+def send(address, data, *, half_close=False):
+    """Sends bytes and returns all that comes back."""
+    parts = urlsplit(address)
+    with socket.create_connection((parts.hostname, parts.port), timeout=20) as connection:
+        connection.sendall(data)
+        if half_close:
+            connection.shutdown(socket.SHUT_WR)
+        received = b""
+        while chunk := connection.recv(65536):
+            received += chunk
+    return received.decode()
+
+
+POST = b"POST /translate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x16\x03\x01 not HTTP\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost: x\r\nX: " + b"a" * 300_000 + b"\r\n\r\n", 400),
+        (b"GET / HTTP/1.1\r\nHost", 400),
+        (POST + b"Content-Length: 1000\r\n\r\n{", 400),
+        (POST + b"Content-Length: 100000000\r\n\r\n{", 413),
+        (POST + b"Content-Length: -1\r\n\r\n{", 400),
+        (POST + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", 400),
+    ],
+    ids=["no HTTP", "huge headers", "half headers", "half body", "huge body", "negative length", "broken chunks"],
+)
+def test_malformed_huge_slow_and_half_sent_requests_get_their_answer(data, status, monkeypatch):
+    monkeypatch.setattr(server_module, "HEADER_SECONDS", 0.3)
+    service = make_service(max_seconds=0.3)
+    with running(make_app(service), service.limits) as address:
+        answer = send(address, data)
+        assert answer.startswith(f"HTTP/1.1 {status} ")
+        assert list(json.loads(answer.partition("\r\n\r\n")[2])) == ["error"]
+        assert send(address, POST + b"Content-Length: 1000\r\n\r\n{", half_close=True) == ""  # it has gone
+        assert LibreTranslateAPI(address).translate("a dog", "en", "de") == "A DOG"
+
+
+def test_connections_are_bounded():
+    service = make_service(max_connections=5)
+    with running(make_app(service), service.limits) as address:
+        parts = urlsplit(address)
+        connections = [socket.create_connection((parts.hostname, parts.port)) for _ in range(8)]
+        time.sleep(0.2)
+        assert send(address, b"GET /health HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").startswith(
+            "HTTP/1.1 503"
+        )
+        for connection in connections:
+            connection.close()
+        time.sleep(0.2)
+        assert LibreTranslateAPI(address).translate("a", "en", "de") == "A"
+
+
+# --- a process of its own ---
+
+
+@contextmanager
+def process(*options):
+    """`vanilla-serve` with the bundled model; gives the process and its address."""
+    command = [sys.executable, "-m", "vanilla_transformer.scripts.serve", "--model", str(BUNDLED), "--port", "0"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            for line in server.stderr:
+                if found := re.search(r"serving at (\S+)", line):
+                    break
+            yield server, found[1]
+        finally:
+            server.kill()
+
+
+async def translate_all(address, texts, clients, answers, counts):
+    """Clients that each take the next text; `answers` gets (number, status, answer)."""
+    numbers = iter(range(len(texts)))
+
+    async def client(session):
+        for number in numbers:
+            query = {"q": texts[number], "source": "en", "target": "de"}
+            try:
+                async with session.post(f"{address}/translate", json=query) as response:
+                    answers.append((number, response.status, await response.json()))
+            except (ClientError, OSError):
+                counts["refused"] += 1
+
+    async with ClientSession() as session:
+        await asyncio.gather(*(client(session) for _ in range(clients)))
+
+
+def test_sigterm_under_load_loses_no_accepted_request(bundled):
+    """The server counts what it accepts. Clients must get exactly so many answers."""
+    texts = [f"A man with {number} dogs." for number in range(4000)]
+    answers, counts = [], {"refused": 0}
+    with process("--page", "false") as (server, address):
+        load = threading.Thread(target=asyncio.run, args=(translate_all(address, texts, 16, answers, counts),))
+        load.start()
+        while len(answers) < 50:
+            time.sleep(0.01)
+        server.send_signal(signal.SIGTERM)
+        log = server.stderr.read()
+        assert server.wait() == 0
+        load.join()
+    accepted, unanswered = re.search(r"stopped: (\S+) requests accepted, (\S+) of them unanswered", log).groups()
+    assert int(accepted.replace(",", "")) == len(answers)
+    assert unanswered == "0"
+    assert {status for _, status, _ in answers} == {200}
+    assert counts["refused"] > 0  # the load went on after the signal
+    for number, _, answer in answers[-5:]:
+        assert answer["translatedText"] == bundled(texts[number])
+
+
+@pytest.mark.slow
+def test_ten_thousand_requests_without_a_lost_doubled_or_swapped_answer():
+    """Every answer is that of the offline translation, and memory is flat."""
+    options = {"backend": "ctranslate2", "quantization": "int8"}
+    translator = Translator.from_pretrained(BUNDLED, **options)
+    nouns, verbs = ["man", "dog", "girl", "woman", "child"], ["runs", "sleeps", "jumps", "plays"]
+    texts = [
+        f"A {nouns[n % 5]} {verbs[n // 5 % 4]} {'in the snow ' * (n // 20 % 5)}with {n} balls." for n in range(10_000)
+    ]
+    expected = translator(texts)
+    assert len(set(expected)) > 5000  # swapped answers would be seen
+    answers, counts = [], {"refused": 0}
+    with process("--page", "false", *(f"--{k}={v}" for k, v in options.items())) as (server, address):
+        asyncio.run(translate_all(address, texts[:2000], 32, answers, counts))
+        memory = resident(server.pid)
+        answers.clear()
+        asyncio.run(translate_all(address, texts, 32, answers, counts))
+        growth = resident(server.pid) - memory
+    assert counts["refused"] == 0
+    assert sorted(number for number, _, _ in answers) == list(range(len(texts)))
+    wrong = [number for number, _, answer in answers if answer != {"translatedText": expected[number]}]
+    assert wrong == []
+    assert growth < 30 * 2**20
+
+
+def resident(pid):
+    """Memory of a process in bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_an_open_page_does_not_keep_the_server_from_stopping(bundled):
+    service = make_service(translator=bundled, name="tiny")
+    with running(make_site(service), service.limits) as address:
+        parts = urlsplit(address)
+        heartbeat = socket.create_connection((parts.hostname, parts.port), timeout=20)
+        heartbeat.sendall(b"GET /gradio_api/heartbeat/me HTTP/1.1\r\nHost: x\r\n\r\n")
+        assert heartbeat.recv(100).startswith(b"HTTP/1.1 200")
+        start = time.monotonic()
+    assert time.monotonic() - start < service.limits.max_seconds
+    heartbeat.close()

@@ -1,0 +1,44 @@
+"""A text has one translation, alone or in a batch, with every backend and type that promises it."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from vanilla_transformer import Translator
+from vanilla_transformer.training.demo.grammar import demo_corpus
+
+
+ROOT = Path(__file__).parent.parent.parent
+CAPTIONS = (ROOT / "tests" / "data" / "captions.en").read_text(encoding="utf-8").splitlines()
+PROMISED = [("torch", "float32"), ("torch", "int8"), ("ctranslate2", "float32")]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A copy of the bundled model, which gets its conversions."""
+    return shutil.copytree(ROOT / "model_cards" / "multi30k-en-de-tiny", tmp_path_factory.mktemp("model") / "model")
+
+
+def batched_and_alone(folder: Path, backend: str, quantization: str, texts: list[str]) -> tuple[list[str], list[str]]:
+    if backend == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    options = {"device": "cpu", "backend": backend, "quantization": quantization}
+    translators = [Translator.from_pretrained(folder, max_tokens=max_tokens, **options) for max_tokens in (2048, 1)]
+    batched, alone = (translator(texts, num_beams=1) for translator in translators)
+    return batched, alone
+
+
+@pytest.mark.parametrize(("backend", "quantization"), PROMISED)
+def test_a_translation_does_not_depend_on_its_batch(folder, backend, quantization):
+    batched, alone = batched_and_alone(folder, backend, quantization, CAPTIONS)
+    assert batched == alone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "quantization"), PROMISED)
+def test_ten_thousand_translations_do_not_depend_on_their_batches(folder, backend, quantization):
+    texts = list(dict.fromkeys(pair["en"] for pair in demo_corpus("train")))[:10_000]
+    assert len(texts) == 10_000
+    batched, alone = batched_and_alone(folder, backend, quantization, texts)
+    assert [number for number, pair in enumerate(zip(batched, alone, strict=True)) if len(set(pair)) > 1] == []

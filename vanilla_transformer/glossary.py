@@ -1,0 +1,83 @@
+"""A glossary: terms of the source language and the translations that they must have.
+
+    glossary = Glossary({"bike": "Fahrrad"})
+    translator("A man rides a bike.", glossary=glossary)
+
+Source terms are found as whole words, whatever their case. The longest term wins where several begin.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+
+FIRST_LETTER_WITHOUT_SPACES = "\u2e80"  # from here on are the scripts of East Asia, which put no spaces between words
+WORD_STARTS = ("Ġ", "▁")  # how byte-level and SentencePiece tokens mark the beginning of a word
+
+
+class Glossary:
+    """Terms and their translations.
+
+    Args:
+        terms: Source term -> target term.
+    """
+
+    def __init__(self, terms: Mapping[str, str]):
+        self.targets = {source.strip().casefold(): target.strip() for source, target in terms.items()}
+        for source, target in self.targets.items():
+            if not source or not target:
+                raise ValueError(f"The glossary has an entry {source!r} -> {target!r}: give a term on both sides.")
+        longest_first = sorted(self.targets, key=len, reverse=True)
+        self.pattern = re.compile("|".join(map(_whole_words, longest_first)), re.IGNORECASE) if self.targets else None
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> "Glossary":
+        """Reads a text file with a source term, a tab and a target term on each line. Lines with # are comments."""
+        path = Path(path)
+        if not path.is_file():
+            raise ValueError(f"There is no glossary {str(path)!r}: check the path.")
+        terms: dict[str, str] = {}
+        for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+            if not line.strip() or line.startswith("#"):
+                continue
+            cells = [cell.strip() for cell in line.split("\t")]
+            if len(cells) != 2 or not all(cells):
+                raise ValueError(f"{path}, line {number}: {line!r} is not a source term, a tab and a target term.")
+            if terms.setdefault(cells[0].casefold(), cells[1]) != cells[1]:
+                raise ValueError(f"{path}, line {number}: {cells[0]!r} has two translations: keep one of them.")
+        return cls(terms)
+
+    def terms_for(self, text: str) -> list[str]:
+        """Returns the target terms that the translation of a text must contain."""
+        if self.pattern is None:
+            return []
+        found = (match[0].casefold() for match in self.pattern.finditer(text))
+        return list(dict.fromkeys(self.targets[" ".join(term.split())] for term in found))
+
+
+def _whole_words(term: str) -> str:
+    """A pattern for a term that is not part of longer words. White space inside may be of any kind."""
+    before, after = ("" if letter >= FIRST_LETTER_WITHOUT_SPACES else r"\b" for letter in (term[0], term[-1]))
+    before, after = (r"(?<!\w)" if before else "", r"(?!\w)" if after else "")
+    return before + r"\s+".join(map(re.escape, term.split())) + after
+
+
+def continuing_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> torch.Tensor | None:
+    """Marks the tokens that continue the word before them [V]; `None` for a tokenizer that does not show it.
+
+    Args:
+        tokenizer: The target's tokenizer.
+        vocab_size: Tokens that the model writes.
+    """
+    vocabulary = getattr(tokenizer, "target_encoder", None) or tokenizer.get_vocab()
+    if not any(token.startswith(WORD_STARTS) for token in vocabulary):
+        return None
+    continues = torch.zeros(vocab_size, dtype=torch.bool)
+    special = set(tokenizer.all_special_ids)
+    for token, token_id in vocabulary.items():
+        if token_id < vocab_size and token_id not in special:
+            continues[token_id] = not token.startswith(WORD_STARTS) and token[0].isalnum()
+    return continues

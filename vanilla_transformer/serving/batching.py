@@ -1,0 +1,142 @@
+"""Dynamic batching: sentences of different requests are translated together.
+
+An engine translates 30 sentences in little more time than one. So a request waits a few milliseconds for others. While
+the engine works, new sentences gather for the next batch.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ..translation import Hypothesis
+from .errors import RequestError
+
+
+Options = tuple[tuple[str, Any], ...]  # options of `Translator.translate`, sorted by name
+Engine = Callable[..., Sequence[list[Hypothesis]]]
+RETRY = {"Retry-After": "1"}
+
+
+class Waiting(NamedTuple):
+    """A sentence that waits for the engine, and the future of its translations."""
+
+    sentence: str
+    options: Options
+    future: "asyncio.Future[list[Hypothesis]]"
+
+
+@dataclass
+class Batching:
+    """When a batch starts.
+
+    Args:
+        seconds: How long the first sentence of a batch waits for others.
+        max_sentences: Sentences in a batch. `Translator` sorts them by length and makes its own batches of them.
+    """
+
+    seconds: float = 0.005
+    max_sentences: int = 128
+
+
+class BatchingTranslator:
+    """Translates sentences of many requests in common batches, one batch at a time.
+
+    `start` and `stop` belong to the event loop that calls `translate`.
+
+    Args:
+        engine: Translates a list of sentences; it takes options of `Translator.translate`, and runs in a thread.
+        batching: When a batch starts.
+        max_waiting: Sentences that wait. A request that would exceed it is refused.
+        observe: Is called with the size of each batch.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        batching: Batching | None = None,
+        max_waiting: int = 4096,
+        observe: Callable[[int], Any] = int,
+    ):
+        self._engine, self._observe, self._max_waiting = engine, observe, max_waiting
+        self._batching = batching or Batching()
+        self._waiting: dict[int, Waiting] = {}  # in the order of arrival
+        self._numbers = itertools.count()
+        self._arrived = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="engine")
+        self._loop: asyncio.Task[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Number of sentences that wait, those in the engine not counted."""
+        return len(self._waiting)
+
+    async def start(self) -> None:
+        self._loop = asyncio.create_task(self._translate_batches())
+
+    async def stop(self) -> None:
+        """Finishes the batch in the engine. All requests must have been answered before."""
+        if self._loop is not None:
+            self._loop.cancel()
+            await asyncio.gather(self._loop, return_exceptions=True)
+        await asyncio.to_thread(self._thread.shutdown)
+
+    async def translate(self, sentences: Sequence[str], options: Mapping[str, Any]) -> list[list[Hypothesis]]:
+        """Returns the translations of each sentence, best first.
+
+        If the caller is cancelled, its sentences leave the queue.
+        """
+        if len(self._waiting) + len(sentences) > self._max_waiting:
+            raise RequestError(503, "The server is busy: try again in a moment.", RETRY)
+        key = tuple(sorted(options.items()))
+        loop = asyncio.get_running_loop()
+        jobs = {next(self._numbers): Waiting(sentence, key, loop.create_future()) for sentence in sentences}
+        self._waiting |= jobs
+        self._arrived.set()
+        try:
+            return await asyncio.gather(*(job.future for job in jobs.values()))
+        finally:
+            for number in jobs:
+                self._waiting.pop(number, None)
+
+    async def _translate_batches(self) -> None:
+        while True:
+            await self._arrived.wait()
+            if len(self._waiting) < self._batching.max_sentences:
+                await asyncio.sleep(self._batching.seconds)
+            if batch := self._next_batch():
+                await self._translate_batch(batch)
+            if not self._waiting:
+                self._arrived.clear()
+
+    def _next_batch(self) -> list[Waiting]:
+        """Takes the sentences that have waited longest, with the same options, from the queue."""
+        options = next((job.options for job in self._waiting.values()), ())
+        same = (number for number, job in self._waiting.items() if job.options == options)
+        numbers = list(itertools.islice(same, self._batching.max_sentences))
+        return [self._waiting.pop(number) for number in numbers]
+
+    async def _translate_batch(self, batch: list[Waiting]) -> None:
+        self._observe(len(batch))
+        loop = asyncio.get_running_loop()
+        sentences, options = [job.sentence for job in batch], dict(batch[0].options)
+        results = await loop.run_in_executor(self._thread, self._outcomes, sentences, options)
+        for job, result in zip(batch, results, strict=True):
+            if job.future.done():  # the client has gone
+                continue
+            if isinstance(result, Exception):
+                job.future.set_exception(result)
+            else:
+                job.future.set_result(result)
+
+    def _outcomes(self, sentences: list[str], options: dict[str, Any]) -> Sequence[list[Hypothesis] | Exception]:
+        """Translations or the error of each sentence. After an error each sentence is tried alone: one sentence that
+        the engine can't translate must not fail the requests of others."""
+        try:
+            return self._engine(sentences, **options)
+        except Exception as error:
+            if len(sentences) == 1:
+                return [error]
+            return [self._outcomes([sentence], options)[0] for sentence in sentences]

@@ -1,0 +1,198 @@
+"""uvicorn, with what it lacks: a time limit for headers, errors as JSON, and an end for the page's endless streams."""
+
+import asyncio
+import json
+import signal
+import socket
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import h11
+import uvicorn
+from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
+from transformers.utils import logging
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from .api import Service, make_app
+from .limits import Limits
+
+
+logger = logging.get_logger(__name__)
+
+HEADER_SECONDS = 10.0
+LINGER_SECONDS = 2.0
+# Gradio's pages keep a connection open as long as they are.
+ENDLESS_STREAM = "/gradio_api/heartbeat"
+
+
+class LingeringTransport:
+    """A transport that is closed gently while the client is still sending.
+
+    If it were closed at once, the system would reset the connection, and the client might never see the answer. So it
+    ends its own side only, and reads on for a moment.
+
+    Args:
+        transport: The transport.
+        client_sends: Says whether the client is still sending.
+    """
+
+    def __init__(self, transport: asyncio.Transport, client_sends: Callable[[], bool]):
+        self._transport, self._client_sends = transport, client_sends
+        self._lingers = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def is_closing(self) -> bool:
+        return self._lingers or self._transport.is_closing()
+
+    def close(self) -> None:
+        if self._lingers or self._transport.is_closing() or not self._client_sends():
+            self._transport.close()
+            return
+        self._lingers = True
+        self._transport.write_eof()
+        self._transport.resume_reading()
+        asyncio.get_running_loop().call_later(LINGER_SECONDS, self._transport.close)
+
+
+class Protocol(H11Protocol):
+    """Closes connections whose headers do not arrive, and answers what is not HTTP in JSON."""
+
+    _header_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(LingeringTransport(transport, self._client_sends))  # type: ignore[arg-type]
+        self._time_headers()
+
+    def data_received(self, data: bytes) -> None:
+        if not self.transport.is_closing():
+            super().data_received(data)
+            self._time_headers()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        if self._header_timer is not None:
+            self._header_timer.cancel()
+
+    def _client_sends(self) -> bool:
+        return self.conn.their_state in (h11.SEND_BODY, h11.ERROR)
+
+    def _time_headers(self) -> None:
+        """Starts the clock when a connection or a request begins, and stops it when the headers are complete."""
+        if self.conn.their_state is not h11.IDLE:
+            if self._header_timer is not None:
+                self._header_timer.cancel()
+                self._header_timer = None
+        elif self._header_timer is None:
+            self._header_timer = self.loop.call_later(HEADER_SECONDS, self._close_without_request)
+
+    def _close_without_request(self) -> None:
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.send_400_response(f"The headers did not arrive within {HEADER_SECONDS:g} seconds.")
+
+    def send_400_response(self, msg: str) -> None:
+        """Sends the error, if a response is still possible, and closes the connection."""
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            body = json.dumps({"error": msg}).encode("ascii")
+            headers = [
+                ("content-type", "application/json"),
+                ("content-length", str(len(body))),
+                ("connection", "close"),
+            ]
+            for event in (h11.Response(status_code=400, headers=headers), h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """Finishes the requests that were accepted, then stops.
+
+    Args:
+        app: The application.
+        limits: Limits of requests and connections.
+        host: Address to listen on.
+        port: Port to listen on; 0 for any that is free.
+    """
+
+    def __init__(self, app: ASGIApp, limits: Limits, *, host: str = "127.0.0.1", port: int = 8000):
+        self._stopping = asyncio.Event()
+        config = uvicorn.Config(
+            self._ending_streams(app),
+            host=host,
+            port=port,
+            http=Protocol,
+            access_log=False,  # it would hold texts and keys that come in addresses
+            log_level="warning",
+            lifespan="on",
+            h11_max_incomplete_event_size=limits.max_bytes,
+            limit_concurrency=limits.max_connections,
+            timeout_graceful_shutdown=int(2 * limits.max_seconds) + 1,
+        )
+        super().__init__(config)
+
+    @property
+    def address(self) -> str:
+        """The URL of the running server."""
+        host, port = self.servers[0].sockets[0].getsockname()[:2]
+        return f"http://{f'[{host}]' if ':' in host else host}:{port}"
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            logger.warning(f"serving at {self.address} (Ctrl-C to stop)")
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._stopping.set()
+        await super().shutdown(sockets)
+
+    def _ending_streams(self, app: ASGIApp) -> ASGIApp:
+        """The application; when the server stops, it ends streams that would never end by themselves."""
+
+        async def ending_streams(scope: Scope, receive: Receive, send: Send) -> None:
+            if not scope.get("path", "").startswith(ENDLESS_STREAM):
+                await app(scope, receive, send)
+                return
+            stream = asyncio.ensure_future(app(scope, receive, send))
+            stop = asyncio.create_task(self._stopping.wait())
+            await asyncio.wait((stream, stop), return_when=asyncio.FIRST_COMPLETED)
+            stop.cancel()
+            stream.cancel()
+            await asyncio.gather(stream, stop, return_exceptions=True)
+
+        return ending_streams
+
+
+def make_site(service: Service, *, page: bool = True, cors_origins: Sequence[str] = ()) -> FastAPI:
+    """Makes the application: the API and, if wanted, the page.
+
+    Args:
+        service: What all requests share.
+        page: Whether to add the page.
+        cors_origins: Origins whose pages may call the API from a browser.
+    """
+    app = make_app(service, cors_origins=cors_origins)
+    if page:
+        from .page import add_page  # Gradio takes seconds to import
+
+        app = add_page(app, service)
+    return app
+
+
+def serve(service: Service, *, host: str = "127.0.0.1", port: int = 8000, **site: Any) -> None:
+    """Answers requests until Ctrl-C or SIGTERM.
+
+    Args:
+        service: What all requests share.
+        host: Address to listen on.
+        port: Port to listen on.
+        site: Options of `make_site`.
+    """
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn repeats the signal when it has stopped
+    server = Server(make_site(service, **site), service.limits, host=host, port=port)
+    try:
+        server.run()
+    finally:
+        logger.warning(f"stopped: {service.metrics.summary()}")

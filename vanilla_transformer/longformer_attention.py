@@ -84,7 +84,7 @@ class LongformerAttention(WindowAttention):
             of_global = additive(of_global, embeddings.dtype)
         return LongformerMask(local, of_global, places, is_global, blocks)
 
-    def forward(
+    def forward(  # type: ignore[override]  # the mask is the one that `encoder_mask` makes
         self,
         attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
         module: nn.Module,

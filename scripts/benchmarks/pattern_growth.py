@@ -79,7 +79,7 @@ def configurations(length: int, options: "GrowthBenchmarkArguments") -> dict[str
     """The systems: the pattern and, up to a length, full attention."""
     assert options.attention_pattern is not None
     sizes = {"vocab_size": options.vocab_size, "encoder_layers": 1, "max_position_embeddings": max(options.lengths)}
-    fields = {"attention_pattern": options.attention_pattern}
+    fields: dict[str, Any] = {"attention_pattern": options.attention_pattern}
     if "attention_window" in options.fields_of_pattern:
         fields["attention_window"] = options.attention_window
     make = partial(VanillaTransformerConfig.from_preset, options.preset, **sizes)

@@ -227,7 +227,12 @@ def check_searches(model, batch, tmp_path):
     options = {"num_beams": 3, "max_new_tokens": 5, "length_penalty": 1.0, "early_stopping": "never"}
     expected = model.generate(**source, **options)
     found = model.generate(**source, **options, custom_generate=beam_search.search, penalty="length")
-    assert found.tolist() == expected.tolist()
+    assert without_filling(found) == without_filling(expected)
+
+
+def without_filling(sequences: torch.Tensor) -> list[list[int]]:
+    """The tokens up to </s>: the two searches fill the rest of a row with different tokens."""
+    return [ids[: ids.index(2) + 1] if 2 in ids else ids for ids in sequences.tolist()]
 
 
 CHECKS = [check_causality, check_padding, check_cached_decoding, check_saving, check_gradient_checkpointing,

@@ -61,8 +61,12 @@ def score_pairs(options: ScoreArguments) -> float:
     if source_lang is None or target_lang is None:
         raise ValueError(f"{options.model} records no languages: set --source_lang and --target_lang.")
     pairs = pairs_in_files(options.files, source_lang, target_lang, options.columns)
-    limits = {"max_tokens": options.max_tokens, "max_source_tokens": options.max_source_tokens}
-    translator = Translator.from_pretrained(options.model, device=options.device, **limits)
+    translator = Translator.from_pretrained(
+        options.model,
+        device=options.device,
+        max_tokens=options.max_tokens,
+        max_source_tokens=options.max_source_tokens,
+    )
     output = open_output(options.output, overwrite=options.overwrite)
     total, tokens = 0.0, 0
     with output as file:

@@ -40,7 +40,8 @@ def _words(text: str, length: Callable[[str], int], limit: int) -> Iterator[str]
 
 def _packed(pieces: Iterator[str], length: Callable[[str], int], limit: int) -> list[str]:
     """Joins pieces as long as the sum of their lengths is within the limit."""
-    packed, room = [], 0
+    packed: list[str] = []
+    room = 0
     for piece in pieces:
         if not packed or length(piece) > room:
             packed.append("")

@@ -119,6 +119,7 @@ def test_the_translator_decodes_with_the_models_search(translator):
         (lambda t: t("a", length_penalty=0.6), "length_penalty is not an option of MaskPredict"),
         (lambda t: t("a", sample=True), "sample=True needs a model that works from left to right"),
         (lambda t: t("a", prefix="b"), "A prefix of 1 tokens is for decoding from left to right"),
+        (lambda t: t("a", glossary={"a": "b"}), "glossary is not an option of MaskPredict"),
         (lambda t: t("a", n_best=3), "n_best=3 is more than length_candidates=2 can find"),
         (lambda t: t("a", iterations=0), "iterations=0 must be a whole number of 1 or more"),
         (lambda t: list(t.translate(["a"], attention=True)), "attention=True needs a model that works"),
@@ -163,3 +164,23 @@ def test_the_exported_folder_decodes_the_same_without_this_package(run, tmp_path
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "mask-predict: 3 iterations and 2 length candidates" in card
     assert "beam" not in card.split("## Training")[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("objective", ["uniform_masking", "glancing"])
+def test_it_learns_to_reverse_sentences(recipe, objective, tmp_path):
+    """From scratch, with the length of every translation."""
+    sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "dropout": 0.0, "max_length_difference": 4}
+    keys = {"max_steps": 600, "max_tokens": 1024, "warmup_steps": 100, "logging_steps": 100, "save_steps": 600}
+    keys |= {"learning_rate": 0.003, "lr_scheduler_type": "linear"}
+    folder = tmp_path / "run"
+    corpus = {
+        "train_files": [write_reversals(tmp_path, 4000)],
+        "validation_files": [write_reversals(tmp_path, 100, seed=1)],
+    }
+    train.main(recipe(output_dir=str(folder), objective=objective, model_config=sizes, **corpus, **keys))
+    translator = Translator.from_pretrained(folder / "model")
+    sources, targets = ((tmp_path / f"pairs1.{side}").read_text().splitlines() for side in ("en", "de"))
+    for iterations in (1, 4):
+        written = translator(sources, iterations=iterations, length_candidates=2)
+        assert sum(text == target for text, target in zip(written, targets, strict=True)) >= 90

@@ -133,6 +133,9 @@ class LexicalConstraints(MostProbable):
         rank = (members.cumsum(1) * members).sum(-1)  # from 1 on, within the bank
         size, rest = self.rules.beams // (needed + 1), self.rules.beams % (needed + 1)
         share = size + torch.where(banks == needed, rest, 0)  # the last bank gets what is left over
+        # With fewer beams than banks, the best hypothesis of the highest bank stays, so that the terms are completed.
+        highest = banks.masked_fill(~possible, -1).amax(-1, keepdim=True)
+        share = torch.maximum(share, (banks == highest).long())
         return ((rank <= share) & possible).int().sort(dim=-1, descending=True, stable=True).indices
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from sacrebleu.metrics import BLEU
 from transformers import GenerationConfig
 
 from vanilla_transformer import Translator
@@ -256,3 +257,46 @@ def test_lengths_and_repeated_words_are_reported():
     found = evaluate_bleu.lengths(hypotheses, references)
     assert found == {"ratio": 8 / 5, "repeated_words": 3 / 8, "repeated_words_of_references": 0.0}
     assert evaluate_bleu.lengths([""], [""])["repeated_words"] == 0.0
+
+
+# --- several test sets and references ---
+
+
+def test_several_test_sets_and_references(run, model_folder, tmp_path, capsys):
+    second = write(tmp_path / "second.de", HYPOTHESES)
+    write(tmp_path / "news.en", SOURCES[:2])
+    write(tmp_path / "news.de", REFERENCES[:2])
+    sets = ["--test_sets", f"news={tmp_path / 'news'}", "--references", f"test={second}"]
+    files = ["--test_files", str(tmp_path / "test"), "--output_dir", str(tmp_path / "evaluation")]
+    evaluate_bleu.main(["--model", str(model_folder), *files, *sets])
+    assert "=== test ===" in capsys.readouterr().out
+    results = {
+        name: json.loads((tmp_path / "evaluation" / name / "results.json").read_text()) for name in ("test", "news")
+    }
+    assert results["test"]["sacrebleu"]["signature"].startswith("nrefs:2|")
+    assert results["news"]["sacrebleu"]["signature"].startswith("nrefs:1|")
+    assert results["news"]["corpus"]["test_set"] == "news"
+    assert results["news"]["sentences"] == 2
+    translations = lines_of(tmp_path / "evaluation" / "test" / "hypotheses.txt")
+    expected = BLEU().corpus_score(translations, [REFERENCES, HYPOTHESES]).score
+    assert results["test"]["sacrebleu"]["score"] == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--test_sets", "data/news"], "test_sets has 'data/news': write NAME=FILE"),
+        (["--test_sets", "test=data/news"], "test_sets has the name 'test': choose another"),
+        (["--references", "news=x.de"], "references are given for 'news', which is not a test set"),
+    ],
+)
+def test_test_sets_have_names(run, tmp_path, options, message):
+    with pytest.raises(SystemExit, match=message):
+        run("--hypotheses", str(tmp_path / "out.de"), *options)
+
+
+def test_a_file_of_translations_belongs_to_one_test_set(run, tmp_path):
+    write(tmp_path / "news.en", SOURCES[:2])
+    write(tmp_path / "news.de", REFERENCES[:2])
+    with pytest.raises(SystemExit, match="belong to one test set"):
+        run("--hypotheses", str(tmp_path / "out.de"), "--test_sets", f"news={tmp_path / 'news'}")

@@ -147,3 +147,26 @@ def test_a_card_takes_the_name_it_is_pushed_under(make_run, write_card, tmp_path
     assert not list(tmp_path.glob(".README*"))
     rename(path, "someone/en-de")
     assert path.read_text() == card
+
+
+def test_each_test_set_is_listed_once_with_the_id_of_its_dataset(make_run, write_card, tmp_path):
+    bleu = {"bleu": 12.345, "signature": "s"}
+    run = make_run(results={"test": bleu, "news": bleu}, test_files=["data/test"], test_sets=["news=data/news"])
+    corpus = {"test_files": ["data/test"], "source_lang": "en", "target_lang": "de"}
+    paper = {"paper_bleu": {"score": 13.0, "signature": "p"}}
+    for name, more in (
+        ("test", {"test_files": ["data/test"]}),
+        ("news", {"test_set": "news", "test_files": ["data/news"]}),
+    ):
+        folder = tmp_path / "evaluation" / name
+        folder.mkdir(parents=True)
+        content = {**EVALUATION, **paper, "model": str(run / "model"), "corpus": {**corpus, **more}}
+        (folder / "results.json").write_text(json.dumps(content))
+    card = write_card(run, evaluations=[tmp_path / "evaluation"])
+    assert card.count("sacreBLEU | 12.35") == 2  # those of the run are not repeated
+    assert "compounds split" not in card
+    entries = metadata(card)["model-index"][0]["results"]
+    assert {entry["dataset"]["type"] for entry in entries} == {"test", "news"}
+    named = metadata(write_card(run, evaluations=[tmp_path / "evaluation"], dataset="someone/wmt14"))
+    assert {entry["dataset"]["type"] for entry in named["model-index"][0]["results"]} == {"someone/wmt14"}
+    assert "compounds split" in write_card(run, evaluations=[tmp_path / "evaluation"], dataset="someone/wmt14")

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vanilla_transformer.training import memory
+from vanilla_transformer.training import malloc
 
 
 # In a process of its own, for a setting of malloc can't be taken back, and without the package, for torch takes its
@@ -36,7 +36,7 @@ print(json.dumps([kept, resource.getrusage(resource.RUSAGE_SELF).ru_minflt - bef
 def test_memory_freed_by_one_update_serves_the_next():
     def faults(how: str) -> tuple[bool, int]:
         done = subprocess.run(
-            [sys.executable, "-c", FAULTS, how, memory.__file__], capture_output=True, text=True, check=True
+            [sys.executable, "-c", FAULTS, how, malloc.__file__], capture_output=True, text=True, check=True
         )
         return json.loads(done.stdout)
 

@@ -197,6 +197,17 @@ def test_one_file_needs_no_brackets_and_the_model_records_its_languages(recipe, 
     assert load_languages(tmp_path / "run" / "model") == ("en", "de")
 
 
+def test_several_test_sets_and_references(recipe, tmp_path):
+    prefix = write_reversals(tmp_path, 20, seed=1)
+    sets = {"test_sets": [f"one={prefix}", f"two={prefix}"], "references": [f"two={prefix}.en"]}
+    train_script.main(recipe(max_steps=2, eval_strategy="no", **sets))
+    results = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert results["one"]["loss"] == results["validation"]["loss"]
+    assert results["one"]["signature"].startswith("nrefs:1|")
+    assert results["two"]["signature"].startswith("nrefs:2|")
+    assert (tmp_path / "run" / "two.hypotheses.txt").is_file()
+
+
 def test_separate_vocabularies_train_and_load(recipe, tmp_path):
     train_script.main(recipe(separate=True, max_steps=4, vocab_size=280))
     folder = tmp_path / "run" / "model"

@@ -318,7 +318,7 @@ def test_every_mistake_gets_a_sentence(make_model, batch):
         make_model()(input_ids=batch["input_ids"][:1], labels=torch.tensor([[5, 99]]))
     with pytest.raises(ValueError, match=r"pad_token_id=None.*set both"):
         make_model(pad_token_id=None)(**source, labels=batch["labels"])
-    with pytest.raises(ValueError, match=r"sequence of 7 tokens.*5 learned positions"):
+    with pytest.raises(ValueError, match=r"sequence of 7 tokens.*5 positions of the model"):
         make_model(position_encoding="learned", max_position_embeddings=5)(**batch)
     with pytest.raises(ValueError, match=r"one of them: got neither"):
         make_model()(**source)

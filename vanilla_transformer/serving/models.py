@@ -47,8 +47,13 @@ class ServedModel:
             raise ValueError(
                 f"{self.name} does not record its languages: give them with --languages, for example en-de."
             )
-        config = self.translator.backend.generation_config
-        self.decoding = with_defaults(config, **self.decoding)
+        model = self.translator.model
+        if not getattr(model, "is_autoregressive", True):
+            raise ValueError(
+                f"{self.name} writes all tokens at once, and the server offers beams and prefixes: serve an "
+                "autoregressive model."
+            )
+        self.decoding = with_defaults(model, **self.decoding)
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
 

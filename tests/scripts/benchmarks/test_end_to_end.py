@@ -16,7 +16,7 @@ def test_both_trainers_see_every_pair_once(text, capsys, rows, in_this_process, 
     benchmark.main(["end_to_end", "--train_files", text, *options])
     printed = capsys.readouterr().out
 
-    _, tokens = data.learn_and_tokenise(CorpusArguments("en", "de", train_files=[text]), 270)
+    _, tokens = data.learn_and_tokenise(CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), 270)
     source, target = ([len(ids) for ids in tokens[column]] for column in ("input_ids", "labels"))
     longest = max(source + target)
     found = rows(printed, end_to_end.OURS, end_to_end.THEIRS)
@@ -32,7 +32,9 @@ def test_both_trainers_see_every_pair_once(text, capsys, rows, in_this_process, 
 
 def test_a_fixed_batch_keeps_the_limit_of_tokens_with_the_longest_pair_in_it(text, tmp_path):
     options = end_to_end.EndToEndBenchmarkArguments(vocab_size=270, max_tokens=100, pairs=30)
-    prepared = end_to_end.prepare(CorpusArguments("en", "de", train_files=[text]), options, str(tmp_path / "prepared"))
+    prepared = end_to_end.prepare(
+        CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), options, str(tmp_path / "prepared")
+    )
     assert prepared.pairs == 30
     assert prepared.batch_size * prepared.longest <= 100 < (prepared.batch_size + 1) * prepared.longest
 

@@ -12,7 +12,7 @@ from vanilla_transformer.training.arguments import CorpusArguments
 def test_all_learners_start_from_the_same_loss(text, dtype):
     """They are the same network: without dropout, MarianMT with the same weights has the same loss."""
     options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=1)
-    (batch,) = train.training_batches(CorpusArguments("en", "de", train_files=[text]), options)
+    (batch,) = train.training_batches(CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), options)
     config = peers.configuration("tiny", 270, dropout=0.0)
     losses = {}
     for name in peers.MODELS:

@@ -31,7 +31,9 @@ def test_recurrent_models_are_measured_if_wanted(text, capsys, rows, in_this_pro
 
 def test_tokens_are_counted_without_padding(text):
     options = train.TrainBenchmarkArguments(vocab_size=270, max_tokens=100, batches=3)
-    for batch in train.training_batches(CorpusArguments("en", "de", train_files=[text]), options):
+    for batch in train.training_batches(
+        CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), options
+    ):
         sides = batch["input_ids"].flatten().tolist(), batch["labels"].flatten().tolist()
         plain = sum(token != padding for side, padding in zip(sides, (0, -100), strict=True) for token in side)
         assert train.real_tokens(batch) == plain < 200

@@ -34,6 +34,7 @@ class UpperCaseTranslator:
         self.backend = SimpleNamespace(
             generation_config=GenerationConfig(num_beams=4), longest_input=None, require_support=lambda call: None
         )
+        self.model = self.backend
 
     def translate(self, texts, *, n_best=1, **options):
         self.batches.append(list(texts))

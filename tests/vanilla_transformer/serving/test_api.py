@@ -173,6 +173,10 @@ def test_several_models_are_chosen_by_language_and_name():
         Catalogue([models[0], models[0]])
     with pytest.raises(ValueError, match="does not record its languages"):
         ServedModel("m", UpperCaseTranslator(), Languages())
+    all_at_once = UpperCaseTranslator()
+    all_at_once.model.is_autoregressive = False
+    with pytest.raises(ValueError, match="m writes all tokens at once, and the server offers beams and prefixes"):
+        ServedModel("m", all_at_once, Languages("en", "de"))
 
 
 def test_names_hold_no_folders(tmp_path):

@@ -205,6 +205,7 @@ class Translator:
         backend_class = backend_named(backend)
         if len(names) > 1 and backend != TorchBackend.name:
             raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
+        find_device(device)  # a wrong name is reported before anything is loaded
         tokenizers = _load_same_tokenizers(names, **hub_options)
         where = {"device": device, "quantization": quantization, **options}
         if len(names) > 1:

@@ -36,7 +36,7 @@ translate: $(INSTALLED)  ## Translate English captions into German: standard inp
 	else { printf '%s\n' "$$line"; cat; } | $(TRANSLATE); fi
 
 serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (http://127.0.0.1:8000)
-	HF_HUB_OFFLINE=1 $(BIN)/vanilla-serve --model model_cards/multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/vanilla-serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto $(ARGS)
@@ -44,7 +44,7 @@ test: $(INSTALLED) lint  ## Run the tests (set-up included)
 # The page is tested in a real browser, which only these tests need.
 browser: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
-	@command -v chromium chromedriver > /dev/null || { \
+	@{ command -v chromium && command -v chromedriver; } > /dev/null || { \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium chromium-driver; }
 

@@ -35,7 +35,11 @@ if TYPE_CHECKING:  # optional dependencies
 class ServeArguments:
     """What to serve, and where."""
 
-    model: list[str] = key(["runs/demo/model"], "Folders of models, or their names on the Hub.")
+    model: list[str] = key(
+        ["multi30k-en-de-tiny"],
+        "Folders of models, or their names on the Hub. The bundled multi30k-en-de-tiny translates English image "
+        "captions into German.",
+    )
     languages: list[str] = key(
         [], "Languages of each model, for example en-de. Only needed for models that do not record theirs."
     )

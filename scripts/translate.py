@@ -45,6 +45,7 @@ from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_fi
 from vanilla_transformer.training.standard_streams import on_terminal, open_output, standard_input
 
 
+Translate = Callable[..., Iterator[list[Hypothesis]]]  # `Translator.translate` with its options
 CHECKED_LINES = 4  # translated again before a run is resumed
 
 
@@ -107,19 +108,19 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
                 window=(1 if interactive else 4096) if options.window is None else options.window,
                 **vars(loading),
             )
-            translate: Callable[..., Iterator[list[Hypothesis]]] = partial(
+            translate: Translate = partial(
                 translator.translate,
                 n_best=options.n_best,
                 prefix=options.prefix,
                 glossary=glossary,
                 split_sentences=options.split_sentences and (options.source_lang or True),
-                progress=bool(options.output) and on_terminal(sys.stderr),
                 **vars(decoding),
             )
+            show_progress = bool(options.output) and on_terminal(sys.stderr)
             with_scores = options.scores or options.n_best > 1
             if options.resume:
                 skip_finished_lines(lines, file, options.n_best, partial(_texts_of, translate, with_scores))
-            for hypotheses in translate(lines):
+            for hypotheses in translate(lines, progress=show_progress):
                 file.write(output_lines(hypotheses, with_scores=with_scores))
                 file.flush()
     except KeyboardInterrupt:
@@ -166,10 +167,8 @@ def skip_finished_lines(
     print(f"resumed after line {number:,}; line numbers in warnings count from there", file=sys.stderr)
 
 
-def _texts_of(
-    translate: Callable[..., Iterator[list[Hypothesis]]], with_scores: bool, sources: list[str]
-) -> list[str]:
-    return [output_lines(hypotheses, with_scores=with_scores) for hypotheses in translate(sources, progress=False)]
+def _texts_of(translate: Translate, with_scores: bool, sources: list[str]) -> list[str]:
+    return [output_lines(hypotheses, with_scores=with_scores) for hypotheses in translate(sources)]
 
 
 # --- output ---

@@ -119,7 +119,10 @@ def test_the_translator_decodes_with_the_models_search(translator):
         (lambda t: t("a", length_penalty=0.6), "length_penalty is not an option of MaskPredict"),
         (lambda t: t("a", sample=True), "sample=True needs a model that works from left to right"),
         (lambda t: t("a", prefix="b"), "A prefix of 1 tokens is for decoding from left to right"),
-        (lambda t: t("a", glossary={"a": "b"}), "glossary is not an option of MaskPredict"),
+        (
+            lambda t: t("a", glossary={"a": "b"}),
+            "The search of MaskPredictForConditionalGeneration has no glossary: leave it out",
+        ),
         (lambda t: t("a", n_best=3), "n_best=3 is more than length_candidates=2 can find"),
         (lambda t: t("a", iterations=0), "iterations=0 must be a whole number of 1 or more"),
         (lambda t: list(t.translate(["a"], attention=True)), "attention=True needs a model that works"),

@@ -28,7 +28,7 @@ MASK_FIELD = "mask_token_id"  # of the config of a model that predicts masked to
 # Config fields that say nothing about the shape or the meaning of weights, or follow from the vocabulary.
 FREE_FIELDS = (
     *("dropout", "attention_dropout", "activation_dropout", LABEL_SMOOTHING, "initializer_gain", "use_cache"),
-    *("vocab_size", "target_vocab_size"),
+    *("vocab_size", "target_vocab_size", "source_lang", "target_lang"),
 )
 
 

@@ -38,7 +38,7 @@ from transformers.masking_utils import create_bidirectional_mask
 DEFAULT_EXTRA_TOKENS = 50
 # The paper's values (section 6.1), for `Translator` and the scripts.
 DEFAULTS = {"num_beams": 4, "length_penalty": 0.6}
-OPTIONS = (*DEFAULTS, "penalty", "alpha", "max_extra_tokens", "selection", "glossary")
+OPTIONS = (*DEFAULTS, "penalty", "alpha", "max_extra_tokens", "selection")
 BREADTH = "num_beams"  # the option that limits how many translations of a sentence can be returned
 PENALTIES: dict[str, Callable[[Any], Any]] = {
     # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.

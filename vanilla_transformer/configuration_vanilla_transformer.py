@@ -80,7 +80,18 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         share_qk (`bool`, defaults to `False`):
             Whether queries and keys share one projection. The paper has two.
         attention_pattern (`str`, defaults to `"full"`):
-            Which tokens self-attention may look at, a key of `patterns.PATTERNS`. `"full"`: all of them.
+            Which tokens self-attention may look at, a key of `patterns.PATTERNS`. `"full"`: all of them. `"window"`:
+            those near by. `"longformer"`: those near by, and a few global ones (encoder only). `"lsh"`: those with
+            similar vectors, found by hashing (encoder only).
+        attention_window (`int`, defaults to 256):
+            For `"window"` and `"longformer"`: a token sees half of this number of tokens on each side.
+        num_hashes, lsh_bucket_length (`int`, defaults to 4 and 64):
+            For `"lsh"`: rounds of hashing, and the tokens in a chunk of similar ones.
+        hash_seed (`int`, defaults to 0):
+            For `"lsh"`: seed of the random rotations of its hashes.
+        reversible (`bool`, defaults to `False`):
+            Whether the encoder's residuals are reversible (Kitaev et al. 2020, Reformer). Training then keeps no
+            activations of the encoder's layers. Needs `norm_placement="pre"`.
         max_position_embeddings (`int`, defaults to 1024):
             The longest sequence that learned positions can number. Sinusoids have no limit.
         scale_embedding (`bool`, defaults to `True`):
@@ -167,6 +178,11 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     score_function: str = "scaled_dot"
     share_qk: bool = False
     attention_pattern: str = "full"
+    attention_window: int = 256
+    num_hashes: int = 4
+    lsh_bucket_length: int = 64
+    hash_seed: int = 0
+    reversible: bool = False
     max_position_embeddings: int = 1024
     scale_embedding: bool = True
     initializer_gain: float | int = 1.0
@@ -208,6 +224,11 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
                 raise ValueError(f"{key!r} is not a field of {cls.__name__}{suggestion(key, known)}.")
         return cls(**{**PRESETS[name], **overrides})
 
+    @property
+    def decoder_attention_pattern(self) -> str:
+        """The pattern of the decoder's self-attention: some patterns are for the encoder only."""
+        return PATTERNS[self.attention_pattern].in_decoder or self.attention_pattern
+
     def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
         self.require_positive(*SIZES)
@@ -216,6 +237,8 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         self.require_possible_sharing()
         self.require_ids_in_vocabulary()
         self._require_registered_variants()
+        self._require_fields_of_pattern()
+        self._require_possible_reversal()
         if self.activation_function not in ACT2FN:
             hint = suggestion(self.activation_function, ACT2FN)
             raise ValueError(f"activation_function={self.activation_function!r} is unknown to transformers{hint}.")
@@ -229,6 +252,25 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
                 hint = suggestion(value, registry)
                 raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
             registry[value].validate(self)
+
+    def _require_fields_of_pattern(self) -> None:
+        """Refuses a setting of a pattern that another pattern would silently ignore."""
+        used = PATTERNS[self.attention_pattern].config_fields
+        for name, pattern in PATTERNS.items():
+            for field in pattern.config_fields:
+                value = getattr(self, field)
+                if field not in used and value != getattr(type(self), field):
+                    raise ValueError(
+                        f"{field}={value} has no effect with attention_pattern={self.attention_pattern!r}: leave it "
+                        f"out, or set attention_pattern={name!r}."
+                    )
+
+    def _require_possible_reversal(self) -> None:
+        if self.reversible and self.norm_placement != "pre":
+            raise ValueError(
+                f"reversible=True needs norm_placement='pre', not {self.norm_placement!r}: a norm after the residual "
+                "sum can't be undone."
+            )
 
     def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):

@@ -38,7 +38,8 @@ from .translation import Translator
 
 # The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
 EXPORTED_MODULES = (
-    *("presets", "spelling", "positions", "scores", "patterns", "translation_config"),
+    *("presets", "spelling", "positions", "scores", "full_attention", "window_attention", "longformer_attention"),
+    *("lsh_attention", "patterns", "translation_config", "reversible"),
     *("configuration_vanilla_transformer", "configuration_rnn_search", "configuration_mask_predict"),
     *("dropout", "loss", "beam_search", "mask_predict", "translation_head"),
     *("modeling_vanilla_transformer", "modeling_rnn_search", "modeling_mask_predict"),

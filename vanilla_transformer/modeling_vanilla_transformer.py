@@ -1,6 +1,7 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from top to bottom as in its Figure 1.
 
-Section numbers are the paper's. What can vary has a module of its own: `positions`, `scores`, `patterns`.
+Section numbers are the paper's. What can vary has a module of its own: `positions`, `scores`, `patterns`,
+`reversible`.
 
 Shapes: B batch, S source tokens, T target tokens (in code that serves both stacks: its tokens), H heads, D d_model,
 d_k and d_v width of one head's keys and values, V vocabulary.
@@ -35,6 +36,7 @@ from .dropout import Dropout
 from .loss import CROSS_ENTROPY, LabelSmoothedCrossEntropy
 from .patterns import PATTERNS
 from .positions import POSITIONS, PositionEncoding, rotate
+from .reversible import run_reversibly
 from .scores import SCORES, Score
 from .translation_head import TokenEmbedding, TranslationHead
 
@@ -104,7 +106,8 @@ class VanillaTransformerAttention(nn.Module):
         self.score = SCORES[config.score_function](config, num_heads, self.d_k)
         self.pattern = PATTERNS[pattern](config, num_heads)
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        self.k_proj = None if config.share_qk else nn.Linear(config.d_model, num_heads * self.d_k)
+        shares_qk = config.share_qk or self.pattern.shares_qk
+        self.k_proj = None if shares_qk else nn.Linear(config.d_model, num_heads * self.d_k)
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
 
@@ -124,7 +127,7 @@ class VanillaTransformerAttention(nn.Module):
             self.config._attn_implementation, eager_attention_forward
         )
         dropout = self.config.attention_dropout if self.training else 0.0
-        options = {"scaling": self.score.scaling, "dropout": dropout, **kwargs}
+        options = {"scaling": self.score.scaling, "dropout": dropout, "rotation": rotation, **kwargs}
         output, weights = self.pattern(attend, self, hidden_states, query, key, value, attention_mask, **options)
         return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
 
@@ -192,7 +195,23 @@ class VanillaTransformerPreNorm(VanillaTransformerPostNorm):
         return hidden_states + self.dropout(sublayer(self.norm(hidden_states)))
 
 
-RESIDUALS = {"post": VanillaTransformerPostNorm, "pre": VanillaTransformerPreNorm}
+class VanillaTransformerReversibleNorm(VanillaTransformerPreNorm):
+    """The same on two streams (x1, x2), from which it makes (x2, x1 + Dropout(Sublayer(LayerNorm(x2)))): see
+    `reversible`. The streams are the halves of the last dimension."""
+
+    def branch(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.dropout(sublayer(self.norm(hidden_states)))
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        first, second = hidden_states.chunk(2, dim=-1)
+        return torch.cat([second, first + self.branch(second, sublayer)], dim=-1)
+
+
+RESIDUALS = {
+    "post": VanillaTransformerPostNorm,
+    "pre": VanillaTransformerPreNorm,
+    "reversible": VanillaTransformerReversibleNorm,
+}
 
 
 class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
@@ -200,7 +219,7 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
-        residual = RESIDUALS[config.norm_placement]
+        residual = RESIDUALS["reversible" if config.reversible else config.norm_placement]
         self.self_attn = VanillaTransformerAttention(
             config, config.encoder_attention_heads, layer_idx, pattern=config.attention_pattern
         )
@@ -233,7 +252,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
             config.decoder_attention_heads,
             layer_idx,
             is_causal=config.decoder_is_causal,
-            pattern=config.attention_pattern,
+            pattern=config.decoder_attention_pattern,
         )
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
@@ -393,6 +412,7 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
     def __init__(self, config: VanillaTransformerConfig):
         layers = [VanillaTransformerEncoderLayer(config, layer_idx) for layer_idx in range(config.encoder_layers)]
         super().__init__(config, config.vocab_size, config.encoder_attention_heads, layers)
+        self.run = run_reversibly if config.reversible else run_in_turn
 
     @merge_with_config_defaults
     @capture_outputs
@@ -402,16 +422,30 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            1 for tokens that attend to all tokens and that all tokens attend to, for `attention_pattern="longformer"`.
+            By default the first token.
+        """
         embeddings = self.embed(input_ids, inputs_embeds)
         positions = self.number(embeddings)
-        attention_mask = self.pattern.mask(self.config, embeddings, attention_mask, is_causal=False)
+        attention_mask = self.pattern.encoder_mask(self.config, embeddings, attention_mask, global_attention_mask)
         hidden_states = self.enter(embeddings, positions)
-        for_attention = self.embed_positions.for_attention(positions, positions)
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask, for_attention, **kwargs)
+        for_attention = self.pattern.for_attention(self.embed_positions, positions, positions, attention_mask)
+        hidden_states = self.run(self.layers, hidden_states, attention_mask, for_attention, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+
+def run_in_turn(
+    layers: nn.ModuleList, hidden_states: torch.Tensor, attention_mask: Any, positions: dict[str, Any], **kwargs: Any
+) -> torch.Tensor:
+    """Runs encoder layers one after the other, each on the output of the one before it."""
+    for layer in layers:
+        hidden_states = layer(hidden_states, attention_mask, positions, **kwargs)
+    return hidden_states
 
 
 class VanillaTransformerDecoder(VanillaTransformerStack):
@@ -428,6 +462,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         super().__init__(
             config, config.output_vocab_size, config.decoder_attention_heads, layers, config.decoder_is_causal
         )
+        self.pattern = PATTERNS[config.decoder_attention_pattern]
 
     @merge_with_config_defaults
     @capture_outputs
@@ -500,7 +535,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
                 length, _ = past_key_values.self_attention_cache.get_mask_sizes(length, 0)
             key_positions = torch.arange(length, device=embeddings.device)
         hidden_states = self.enter(embeddings, positions)
-        for_attention = self.embed_positions.for_attention(positions, key_positions)
+        for_attention = self.pattern.for_attention(self.embed_positions, positions, key_positions, attention_mask)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
@@ -549,10 +584,15 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
+        global_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the source, for `attention_pattern="longformer"`.
+        """
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
         encoded: BaseModelOutput = encoder_outputs
         if not isinstance(encoder_outputs, BaseModelOutput):
             encoded = BaseModelOutput(*encoder_outputs)
@@ -603,7 +643,7 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
 
         Beam search then decodes with `model.decoder.run`.
         """
-        takes_any_mask = PATTERNS[self.config.attention_pattern].takes_any_mask
+        takes_any_mask = PATTERNS[self.config.decoder_attention_pattern].takes_any_mask
         return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
 
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
@@ -628,9 +668,12 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         logits_to_keep: int | torch.Tensor = 0,
         criterion: LabelSmoothedCrossEntropy = CROSS_ENTROPY,
         skip_logits: bool | None = None,
+        global_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the source, for `attention_pattern="longformer"`.
         labels (`torch.LongTensor` of shape `(batch_size, target_length)`, *optional*):
             The translation, `</s>` included, with -100 for padding. The decoder's input is the labels shifted right.
             The loss is the criterion's mean per token or, if `num_items_in_batch` is given, the sum divided by that.
@@ -665,6 +708,7 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            global_attention_mask=global_attention_mask,
             **kwargs,
         )
         logits, loss = self.logits_and_loss(

@@ -7,9 +7,11 @@ The boundaries come from sentencex (`pip install sentencex`), which knows the ab
 """
 
 import re
+from collections.abc import Sequence
 
 
 _WHITE_SPACE = re.compile(r"\s")
+_WITHOUT_SPACES = ("ja", "th", "zh")  # languages that put no space between sentences
 
 
 def split_sentences(text: str, language: str) -> list[str]:
@@ -27,6 +29,32 @@ def split_sentences(text: str, language: str) -> list[str]:
     for line in text.splitlines(keepends=True):
         pieces += _split_line(line, re.split("[-_]", language)[0].lower())
     return pieces
+
+
+def trimmed(piece: str) -> tuple[str, str, str]:
+    """Returns the white space before a sentence, the sentence, and the white space after it."""
+    sentence = piece.strip()
+    start = len(piece) - len(piece.lstrip()) if sentence else len(piece)
+    return piece[:start], sentence, piece[start + len(sentence) :]
+
+
+def join_translations(pieces: Sequence[str], translations: Sequence[str], language: str | None) -> str:
+    """Puts the translations of sentences in the place of the sentences. White space stays as it is.
+
+    Args:
+        pieces: What `split_sentences` returned.
+        translations: The translation of each piece.
+        language: The language of the translations. In most there is a space between two sentences, also if the
+            source has none.
+    """
+    separator = "" if language is not None and re.split("[-_]", language)[0].lower() in _WITHOUT_SPACES else " "
+    text = ""
+    for piece, translation in zip(pieces, translations, strict=True):
+        before, sentence, after = trimmed(piece)
+        if text and sentence and not text[-1].isspace() and not before:
+            text += separator
+        text += before + translation + after
+    return text
 
 
 def _split_line(line: str, language: str) -> list[str]:

@@ -43,6 +43,7 @@ from .languages import Languages, languages_of
 from .lexical_constraints import LexicalConstraints
 from .loading import HUB_OPTIONS, find_device, find_model
 from .searches import breadth_of, search_of
+from .sentences import join_translations
 from .sentences import split_sentences as sentences_of
 from .tokenization_vanilla_transformer import load_tokenizers
 
@@ -204,6 +205,7 @@ class Translator:
         backend_class = backend_named(backend)
         if len(names) > 1 and backend != TorchBackend.name:
             raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
+        find_device(device)  # a wrong name is reported before anything is loaded
         tokenizers = _load_same_tokenizers(names, **hub_options)
         where = {"device": device, "quantization": quantization, **options}
         if len(names) > 1:
@@ -372,7 +374,7 @@ class Translator:
             translations = self.translate(sentences, split_sentences=False, **options)
             for document in pieces:
                 best = [hypotheses[0] for hypotheses in islice(translations, len(document))]
-                yield [_joined(document, best, separator=_sentence_separator(self.languages.target))]
+                yield [_joined(document, best, self.languages.target)]
 
     # --- windows of texts ---
 
@@ -425,7 +427,7 @@ class Translator:
         for (first,) in translations:
             parts = texts.popleft()
             rest = [hypothesis for (hypothesis,) in islice(translations, len(parts) - 1)]
-            yield [_joined(parts, [first, *rest], _sentence_separator(self.languages.target)) if rest else first]
+            yield [_joined(parts, [first, *rest], self.languages.target) if rest else first]
 
     def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[Score]:
         """Scores pairs, a window at a time."""
@@ -693,28 +695,11 @@ def _require_sentences(*, n_best: int, prefix: Any, attention: bool) -> None:
             raise ValueError(f"{name} is for single sentences: leave it out, or set split_sentences to False.")
 
 
-def _joined(pieces: Sequence[str], translations: Sequence[Hypothesis], separator: str) -> Hypothesis:
-    """Puts the translations of sentences in the place of the sentences. White space stays as it is.
-
-    Args:
-        pieces: Sentences with the white space around them.
-        translations: Their translations.
-        separator: What to put between two sentences of one line that have no white space between them.
-    """
-    text = ""
-    for piece, translation in zip(pieces, translations, strict=True):
-        if text and piece.strip() and not text[-1].isspace() and not piece[0].isspace():
-            text += separator
-        sentence = piece.strip()
-        start = piece.index(sentence)
-        text += piece[:start] + translation.text + piece[start + len(sentence) :]
+def _joined(pieces: Sequence[str], translations: Sequence[Hypothesis], language: str | None) -> Hypothesis:
+    """Puts the translations of sentences together; the score is the sum of theirs."""
+    text = join_translations(pieces, [translation.text for translation in translations], language)
     scores = [translation.score for translation in translations if translation.score is not None]
     return Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
-
-
-def _sentence_separator(language: str | None) -> str:
-    """Returns what stands between two sentences in a language: nothing in those that write no spaces."""
-    return "" if language is not None and language.split("_")[0].split("-")[0] in ("zh", "ja", "th") else " "
 
 
 def _length_of(items: Iterable[Any]) -> int | None:

@@ -11,7 +11,12 @@ with batch, length and layers; and memory:
 
     vanilla-benchmark train --train_files data/train --preset tiny
     vanilla-benchmark growth --preset tiny
+    vanilla-benchmark growth --attention_pattern window
     vanilla-benchmark memory --preset base --vocab_size 37000
+
+Whether an encoder with windows finds a word in a text of up to 16,384 tokens, with and without global tokens:
+
+    vanilla-benchmark retrieval
 
 Training end to end, beside the library's Seq2SeqTrainer with MarianMT and batches of a fixed size:
 
@@ -47,6 +52,7 @@ from vanilla_transformer.scripts.benchmarks import (
     growth,
     mask_predict,
     memory,
+    retrieval,
     serve,
     train,
 )
@@ -59,6 +65,7 @@ BENCHMARKS = {
     "end_to_end": end_to_end.main,
     "growth": growth.main,
     "memory": memory.main,
+    "retrieval": retrieval.main,
     "decode": decode.main,
     "mask_predict": mask_predict.main,
     "serve": serve.main,

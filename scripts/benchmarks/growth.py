@@ -2,9 +2,13 @@
 
     vanilla-benchmark growth --preset tiny --output_dir runs/growth
     vanilla-benchmark growth --preset base --max_tokens 2048 4096 8192 --lengths 32 64 --layers 2 4 6
+    vanilla-benchmark growth --attention_pattern window
 
 One of three sizes changes at a time, on random tokens without padding: the tokens of a batch, the length of its
 sentences, and the layers of each stack. The other sizes stay at --at_tokens, --at_length and the preset's layers.
+
+With --attention_pattern the length of one long text changes, from 2,048 to 32,768 tokens. Time and memory of an
+encoder layer with that pattern are measured beside those of full attention.
 """
 
 from collections.abc import Iterator
@@ -16,6 +20,8 @@ from typing import Any
 
 import torch
 
+from vanilla_transformer.patterns import PATTERNS
+from vanilla_transformer.scripts.benchmarks import pattern_growth
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
@@ -33,6 +39,7 @@ from vanilla_transformer.training.plots import Lines, plot_lines
 
 
 OURS, THEIRS = "vanilla_transformer", "MarianMT"
+LONG = [2048, 4096, 8192, 16384, 32768]
 
 
 @dataclass
@@ -42,21 +49,39 @@ class GrowthBenchmarkArguments(MeasurementArguments):
     preset: str = key("tiny", "Size of the models.")
     vocab_size: int = key(10000, "Tokens in the vocabulary.")
     max_tokens: list[int] = key([512, 1024, 2048, 4096, 8192], "Tokens on each side of the batch, to compare.")
-    lengths: list[int] = key([8, 16, 32, 64, 128], "Sentence lengths to compare.")
+    lengths: list[int] = key(
+        [], "Sentence lengths to compare; default: 8 to 128, or 2,048 to 32,768 with --attention_pattern."
+    )
     layers: list[int] = key([1, 2, 4, 8], "Layers of each stack, to compare.")
     at_tokens: int = key(2048, "Tokens on each side while another size changes.")
     at_length: int = key(32, "Sentence length while another size changes.")
     rounds: int = key(3, "Number of rounds.")
     compile: bool = key(False, "Compile the models (torch.compile).")
+    attention_pattern: str | None = key(None, "Compare this pattern with full attention: window, longformer or lsh.")
+    attention_window: int = key(256, "With --attention_pattern: the window.")
+    full_up_to: int = key(8192, "With --attention_pattern: the longest text that full attention reads.")
+
+    @property
+    def fields_of_pattern(self) -> tuple[str, ...]:
+        """The config fields that belong to the pattern."""
+        return () if self.attention_pattern is None else PATTERNS[self.attention_pattern].config_fields
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.attention_pattern not in (None, *PATTERNS):
+            raise ValueError(
+                f"--attention_pattern {self.attention_pattern} is unknown: choose one of {', '.join(PATTERNS)}."
+            )
+        if not self.lengths:
+            self.lengths = [8, 16, 32, 64, 128] if self.attention_pattern is None else LONG
         for name in ("max_tokens", "lengths", "layers"):
             if not getattr(self, name) or min(getattr(self, name)) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)}: give numbers of 1 or more.")
         for name in ("at_tokens", "at_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1.")
+        if self.attention_pattern is not None:
+            return
         for longest, fewest in ((self.at_length, min(self.max_tokens)), (max(self.lengths), self.at_tokens)):
             if longest > fewest:
                 raise ValueError(
@@ -67,7 +92,10 @@ class GrowthBenchmarkArguments(MeasurementArguments):
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         (options,) = parse_arguments([GrowthBenchmarkArguments], __doc__, argv)
-        report(options, measure(options), draw_lines)
+        if options.attention_pattern is None:
+            report(options, measure(options), draw_lines)
+        else:
+            report(options, pattern_growth.measure(options), pattern_growth.draw_times)
 
 
 def measure(options: GrowthBenchmarkArguments) -> Iterator[Table]:

@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 from html.parser import HTMLParser
 
 import pytest
@@ -105,6 +106,13 @@ def draw(output, *arguments: str):
 # --- attention ---
 
 
+PATTERNS = [
+    partial(vanilla, attention_pattern="window", attention_window=4),
+    partial(vanilla, attention_pattern="longformer", attention_window=4),
+    partial(vanilla, attention_pattern="lsh", lsh_bucket_length=4),
+]
+
+
 def rnn_search(**fields):
     sizes = {"embedding_size": 8, "hidden_size": 8, "attention_size": 8, "readout_size": 8}
     return RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, **sizes, **fields)).eval()
@@ -128,7 +136,7 @@ def test_a_model_without_attention_is_refused(save, tmp_path):
         draw(tmp_path / "out", "--model", folder, "--text", SOURCE)
 
 
-@pytest.mark.parametrize("make", [vanilla, marian, t5])
+@pytest.mark.parametrize("make", [vanilla, marian, t5, *PATTERNS])
 def test_the_page_holds_the_weights_and_tokens_of_the_model(save, tokenizer, tmp_path, make):
     folder = save(make())
     page = page_of(draw(tmp_path / "out", "--model", folder, "--text", SOURCE, "--translation", TARGET))

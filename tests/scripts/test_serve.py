@@ -25,7 +25,7 @@ def test_options_reach_the_server(model_folder, served, tmp_path, monkeypatch):
     assert (model.name, model.languages) == (model_folder.name, Languages("en", "de"))
     assert (model.limits.max_characters, model.limits.max_waiting) == (50, 7)
     assert (model.batching.seconds, model.batching.max_sentences) == (0.002, 9)
-    assert (model.decoding["num_beams"], model.decoding["length_penalty"]) == (2, 0.3)
+    assert (model.defaults["num_beams"], model.defaults["length_penalty"]) == (2, 0.3)
     assert service.keys.accept("secret")
     assert not service.keys.accept("")
 

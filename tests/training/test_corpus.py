@@ -228,7 +228,8 @@ def test_cleaning_everything_away_is_an_error(tmp_path):
 
 def test_files_count_by_their_weights_after_cleaning(tmp_path):
     files = [*write(tmp_path, "real", PAIRS[:4]), *write(tmp_path, "made", [*PAIRS[2:], ("", "empty")])]
-    arguments = CorpusArguments(train_files=files, train_weights=[2.5, 1], drop_duplicates=True)
+    languages = {"source_lang": "en", "target_lang": "de"}
+    arguments = CorpusArguments(train_files=files, train_weights=[2.5, 1], drop_duplicates=True, **languages)
     corpus = load_corpus(arguments, seed=1)
     counts = Counter(rows(corpus["train"]))
     assert [counts[pair] for pair in PAIRS[4:]] == [1] * 16

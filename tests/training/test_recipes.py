@@ -8,28 +8,35 @@ from accelerate.commands.config.config_args import load_config_from_file
 from transformers import AutoConfig
 
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.scripts import compare_variants
 from vanilla_transformer.training import train
+from vanilla_transformer.training.arguments import parse_arguments
 
 
 FOLDER = Path(train.__file__).parent
 RECIPES = sorted((FOLDER / "recipes").glob("*.yaml"))
 
 
-@pytest.mark.parametrize("path", [path for path in RECIPES if path.stem != "variants"], ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
 def test_a_recipe_is_understood_to_the_last_key(path):
     recipe = yaml.safe_load(path.read_text())
     has_text = {"dataset", "train_files"} & recipe.keys()
     files = [] if has_text else ["--train_files", "data/train"]  # finetune is for text of your own
     options = ["--use_cpu", "--bf16", "false", *files]
-    model, corpus, vocabulary, training = train.parse_recipe("", [path.stem, *options])
+    if "variants" in recipe:
+        parts = parse_arguments(compare_variants.TYPES, "", [str(path), *options])
+    else:
+        parts = train.parse_recipe("", [path.stem, *options])
+    model, _, vocabulary, _ = parts[-4:]
     for name, value in recipe.items():
         if name != "bf16":
-            holder = next(each for each in (model, corpus, vocabulary, training) if hasattr(each, name))
+            holder = next(each for each in parts if hasattr(each, name))
             found = getattr(holder, name)
             assert getattr(found, "value", found) == value, name
     fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}
     if model.model_type == "vanilla_transformer":
-        VanillaTransformerConfig.from_preset(model.preset, **fields)
+        for variant in recipe.get("variants", {"": {}}).values():
+            VanillaTransformerConfig.from_preset(model.preset, **fields, **variant)
     else:
         config = AutoConfig.for_model(model.model_type, **fields)
         assert fields.keys() <= config.to_dict().keys()

@@ -442,7 +442,7 @@ def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch
         assert translator(["A cat", ""], prefix="A") == [tokenizer.decode([*prefix, *text[::-1]]), ""]
         assert len(next(translator.translate(["A cat"], n_best=2))) == 2
         with pytest.raises(ValueError, match="Reversing lacks the option top_k"):
-            translator.translate(["A cat"], top_k=3)
+            translator.translate(["A cat"], top_k=3, sample=True)
         with pytest.raises(ValueError, match=r"Reversing does not support attention=True"):
             translator.translate(["A cat"], attention=True)
         with pytest.raises(ValueError, match=r"Reversing does not support score\(\)"):

@@ -130,7 +130,7 @@ async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         await end(*tasks)
 
 
-async def end(*tasks: "asyncio.Task[Any]") -> None:
+async def end(*tasks: "asyncio.Future[Any]") -> None:
     """Cancels tasks, and waits until they have cleaned up."""
     for task in tasks:
         task.cancel()

@@ -21,10 +21,11 @@ RETRY = {"Retry-After": "1"}
 
 
 class Waiting(NamedTuple):
-    """A sentence that waits for the engine, and the future of its translations."""
+    """A sentence that waits for the engine since a time, and the future of its translations."""
 
     sentence: str
     options: Options
+    since: float
     future: "asyncio.Future[list[Hypothesis]]"
 
 
@@ -92,7 +93,9 @@ class BatchingTranslator:
             raise RequestError(503, "The server is busy: try again in a moment.", RETRY)
         key = tuple(sorted(options.items()))
         loop = asyncio.get_running_loop()
-        jobs = {next(self._numbers): Waiting(sentence, key, loop.create_future()) for sentence in sentences}
+        jobs = {
+            next(self._numbers): Waiting(sentence, key, loop.time(), loop.create_future()) for sentence in sentences
+        }
         self._waiting |= jobs
         self._arrived.set()
         try:
@@ -104,12 +107,18 @@ class BatchingTranslator:
     async def _translate_batches(self) -> None:
         while True:
             await self._arrived.wait()
-            if len(self._waiting) < self._batching.max_sentences:
-                await asyncio.sleep(self._batching.seconds)
+            await self._gather()
             if batch := self._next_batch():
                 await self._translate_batch(batch)
             if not self._waiting:
                 self._arrived.clear()
+
+    async def _gather(self) -> None:
+        """Waits for more sentences, unless there are enough or the first has waited while the engine worked."""
+        first = next(iter(self._waiting.values()), None)
+        if first is not None and len(self._waiting) < self._batching.max_sentences:
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(first.since + self._batching.seconds - now, 0))
 
     def _next_batch(self) -> list[Waiting]:
         """Takes the sentences that have waited longest, with the same options, from the queue."""

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..sentences import split_sentences
+from ..sentences import join_translations, split_sentences
 from .words import WordAttention
 
 
@@ -13,6 +13,10 @@ class SentenceTranslator(Protocol):
     @property
     def language(self) -> str:
         """The language of the sentences."""
+
+    @property
+    def target_language(self) -> str:
+        """The language of the translations."""
 
     @property
     def n_best(self) -> int:
@@ -31,18 +35,10 @@ async def translate_text(text: str, translator: SentenceTranslator) -> list[str]
     Returns:
         `n_best` texts: the first is made of the best translation of each sentence, the second of the second best.
     """
-    pieces = [trimmed(piece) for piece in split_sentences(text, translator.language)]
-    translations = iter(await translator.translate([sentence for _, sentence, _ in pieces if sentence]))
-    texts = [""] * translator.n_best
-    for before, sentence, after in pieces:
-        ranked = next(translations) if sentence else texts
-        for rank in range(translator.n_best):
-            texts[rank] += before + (ranked[rank] if sentence else "") + after
-    return texts
-
-
-def trimmed(text: str) -> tuple[str, str, str]:
-    """White space before a text, the text without it, white space after it."""
-    inner = text.strip()
-    start = len(text) - len(text.lstrip()) if inner else len(text)
-    return text[:start], inner, text[start + len(inner) :]
+    pieces = split_sentences(text, translator.language)
+    results = iter(await translator.translate([piece.strip() for piece in pieces if piece.strip()]))
+    ranked = [next(results) if piece.strip() else [""] * translator.n_best for piece in pieces]
+    return [
+        join_translations(pieces, [translations[rank] for translations in ranked], translator.target_language)
+        for rank in range(translator.n_best)
+    ]

@@ -15,13 +15,13 @@ references such as `&eacute;` become characters, and end tags are written in low
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape
+from html import escape, unescape
 from html.parser import HTMLParser
 from itertools import pairwise
 from typing import NamedTuple
 
-from ..sentences import split_sentences
-from .documents import SentenceTranslator, trimmed
+from ..sentences import split_sentences, trimmed
+from .documents import SentenceTranslator
 from .words import Span, WordAttention
 
 
@@ -152,7 +152,9 @@ class _Sentence:
     def around(self, translation: str, tags: list[_Tag]) -> str:
         """The translation with the white space of the sentence, and tags in that space."""
         before, inner, after = trimmed(self.text)
-        leading = [tag for tag in tags if tag.at <= len(before) and inner]
+        if not inner:
+            return _spliced(self.text, tags)
+        leading = [tag for tag in tags if tag.at <= len(before)]
         trailing = [tag._replace(at=tag.at - len(before) - len(inner)) for tag in tags if tag not in leading]
         return _spliced(before, leading) + translation + _spliced(after, trailing)
 
@@ -241,11 +243,18 @@ class _Run:
 
 
 def _parts_of(html: str) -> list["_Run | str"]:
-    """Splits HTML into runs of text, and strings that stay as they are."""
+    """Splits HTML into runs of text, and strings that stay as they are.
+
+    After the last ">" there is only text. The parser would look for tags there, in a time that grows with the square
+    of the length.
+    """
+    end = html.rfind(">") + 1
     parser = _Parser()
-    parser.feed(html)
+    parser.feed(html[:end])
     parser.close()
-    return parser.parts
+    if html[end:]:
+        parser.handle_data(unescape(html[end:]))
+    return parser.finished_parts()
 
 
 class _Parser(HTMLParser):
@@ -298,10 +307,9 @@ class _Parser(HTMLParser):
     def handle_pi(self, data: str) -> None:
         self._put("", f"<?{data}>", STANDS_ALONE)
 
-    def close(self) -> None:
-        super().close()
-        if self._verbatim:  # an element that was never closed
-            self.parts.append(self._verbatim)
+    def finished_parts(self) -> list["_Run | str"]:
+        """All parts; an element that was never closed is the last."""
+        return [*self.parts, self._verbatim] if self._verbatim else self.parts
 
     def _put(self, tag: str, raw: str, does: int) -> None:
         """Puts an inline tag into the run, and any other tag between two runs."""

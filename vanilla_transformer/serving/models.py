@@ -53,14 +53,15 @@ class ServedModel:
                 f"{self.name} writes all tokens at once, and the server offers beams and prefixes: serve an "
                 "autoregressive model."
             )
-        self.decoding = with_defaults(model, **self.decoding)
+        # What requests get that set nothing, for clients to see.
+        self.defaults = with_defaults(model, **self.decoding)
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
 
     @property
     def num_beams(self) -> int:
         """The beam of requests that set none, and so the number of translations that they can get."""
-        return self.decoding["num_beams"]
+        return self.defaults["num_beams"]
 
     @classmethod
     def from_pretrained(
@@ -215,6 +216,10 @@ class ModelTranslator:
     @property
     def language(self) -> str:
         return str(self.model.languages.source)
+
+    @property
+    def target_language(self) -> str:
+        return str(self.model.languages.target)
 
     async def translate(self, sentences: Sequence[str]) -> list[list[str]]:
         translations = await self.model.translate(sentences, self.n_best, **self.decoding)

@@ -79,7 +79,7 @@ def make_page(service: Service) -> gradio.Blocks:
                 interactive=True,
                 min_width=MIN_WIDTH,
             )
-            beam, alpha = first.num_beams, first.decoding["length_penalty"]
+            beam, alpha = first.num_beams, first.defaults["length_penalty"]
             beams = gradio.Slider(1, max(10, beam), beam, step=1, label="Beam size", min_width=MIN_WIDTH)
             penalty = gradio.Slider(
                 min(-1, alpha), max(2, alpha), alpha, step=0.1, label="Length penalty", min_width=MIN_WIDTH
@@ -181,8 +181,8 @@ class Page:
 
     def _query(self, text: str, model: str, num_beams: float, length_penalty: float) -> TranslationRequest:
         served = self._service.catalogue.named(model)
-        own = {"num_beams": int(num_beams), "length_penalty": length_penalty}
-        changed = {name: value for name, value in own.items() if value != served.decoding[name]}
+        chosen = {"num_beams": int(num_beams), "length_penalty": length_penalty}
+        changed = {name: value for name, value in chosen.items() if value != served.defaults[name]}
         source, target = map(str, served.languages)
         parameters = {"q": text, "source": source, "target": target, "model": model, **changed}
         return checked(TranslationRequest, {**parameters, "alternatives": int(num_beams) - 1})

@@ -5,17 +5,19 @@ import json
 import signal
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import h11
 import uvicorn
 from fastapi import FastAPI
+from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from transformers.utils import logging
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .api import Service, make_app
+from .api import Service, end, make_app
+from .batching import RETRY
 from .limits import Limits
 
 
@@ -25,6 +27,11 @@ HEADER_SECONDS = 10.0
 LINGER_SECONDS = 2.0
 # Gradio's pages keep a connection open as long as they are.
 ENDLESS_STREAM = "/gradio_api/heartbeat"
+
+
+_TOO_MANY = JSONResponse(
+    {"error": "Too many connections are open: try again in a moment."}, 503, {**RETRY, "Connection": "close"}
+)
 
 
 class LingeringTransport:
@@ -118,9 +125,9 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, *, host: str = "127.0.0.1", port: int = 8000):
-        self._stopping = asyncio.Event()
+        self._stopping, self._max_connections = asyncio.Event(), limits.max_connections
         config = uvicorn.Config(
-            self._ending_streams(app),
+            self._guarded(app),
             host=host,
             port=port,
             http=Protocol,
@@ -128,7 +135,6 @@ class Server(uvicorn.Server):
             log_level="warning",
             lifespan="on",
             h11_max_incomplete_event_size=limits.max_bytes,
-            limit_concurrency=limits.max_connections,
             timeout_graceful_shutdown=int(2 * limits.max_seconds) + 1,
         )
         super().__init__(config)
@@ -148,21 +154,24 @@ class Server(uvicorn.Server):
         self._stopping.set()
         await super().shutdown(sockets)
 
-    def _ending_streams(self, app: ASGIApp) -> ASGIApp:
-        """The application; when the server stops, it ends streams that would never end by themselves."""
+    def _guarded(self, app: ASGIApp) -> ASGIApp:
+        """The application, without requests on connections that are too many, and without streams that never end."""
 
-        async def ending_streams(scope: Scope, receive: Receive, send: Send) -> None:
-            if not scope.get("path", "").startswith(ENDLESS_STREAM):
+        async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http" and len(self.server_state.connections) > self._max_connections:
+                await _TOO_MANY(scope, receive, send)
+            elif scope.get("path", "").startswith(ENDLESS_STREAM):
+                await self._until_the_end(app(scope, receive, send))
+            else:
                 await app(scope, receive, send)
-                return
-            stream = asyncio.ensure_future(app(scope, receive, send))
-            stop = asyncio.create_task(self._stopping.wait())
-            await asyncio.wait((stream, stop), return_when=asyncio.FIRST_COMPLETED)
-            stop.cancel()
-            stream.cancel()
-            await asyncio.gather(stream, stop, return_exceptions=True)
 
-        return ending_streams
+        return guarded
+
+    async def _until_the_end(self, stream: Awaitable[None]) -> None:
+        """Runs a stream until it ends, or the server stops."""
+        tasks = asyncio.ensure_future(stream), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        await end(*tasks)
 
 
 def make_site(service: Service, *, page: bool = True, cors_origins: Sequence[str] = ()) -> FastAPI:

@@ -31,10 +31,8 @@ class UpperCaseTranslator:
 
     def __init__(self, seconds: float = 0.0):
         self.seconds, self.batches = seconds, []
-        self.backend = SimpleNamespace(
-            generation_config=GenerationConfig(num_beams=4), longest_input=None, require_support=lambda call: None
-        )
-        self.model = self.backend
+        self.model = SimpleNamespace(generation_config=GenerationConfig(num_beams=4))
+        self.backend = SimpleNamespace(longest_input=None, require_support=lambda call: None)
 
     def translate(self, texts, *, n_best=1, **options):
         self.batches.append(list(texts))

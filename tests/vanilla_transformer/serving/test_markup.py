@@ -17,7 +17,7 @@ TAG = re.compile(r"<[^>]*>")
 class Translate:
     """Translates by a function; words attend to the words at their places, in reverse if asked for."""
 
-    language, n_best = "en", 1
+    language, target_language, n_best = "en", "de", 1
 
     def __init__(self, function=str.upper):
         self.function, self.sentences = function, []
@@ -53,6 +53,7 @@ def translated(html, function=str.upper):
         ("<!DOCTYPE html><!-- note --><br/>x", "<!DOCTYPE html><!-- note --><br/>X", ["x"]),
         ("a <b>c", "A <b>C", ["a c", "a", "c"]),
         ("<pre>kept\n <b>as it is", "<pre>kept\n <b>as it is", []),
+        ("<b>\n \n</b>", "<b>\n \n</b>", []),
         ("", "", []),
     ],
 )

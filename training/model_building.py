@@ -180,7 +180,13 @@ def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
         )
     for name, value in fields.items():
         _require_changeable(config, name, value, path)
-    return load_model(path, dtype=torch.float32, **fields)
+    # A config that has no field for label smoothing keeps it as an attribute, which the objective reads.
+    model = load_model(
+        path, dtype=torch.float32, **{name: value for name, value in fields.items() if name != LABEL_SMOOTHING}
+    )
+    if LABEL_SMOOTHING in fields:
+        setattr(model.config, LABEL_SMOOTHING, fields[LABEL_SMOOTHING])
+    return model
 
 
 def _require_changeable(config: PreTrainedConfig, name: str, value: Any, path: str) -> None:

@@ -39,7 +39,7 @@ serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (h
 	HF_HUB_OFFLINE=1 $(BIN)/vanilla-serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
-	$(TEST_ENV) $(BIN)/python -m pytest -n auto $(ARGS)
+	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
 # The page is tested in a real browser, which only these tests need.
 browser: $(INSTALLED)

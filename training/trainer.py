@@ -125,6 +125,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         own_callbacks = [SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir)]
         self._papers_rate: float | None = None
         self._pairs_trained = 0
+        # The library turns the cache off for training and would save that: a saved model must decode with it.
+        self._use_cache = getattr(getattr(model, "config", None), "use_cache", True)
         super().__init__(
             model=model,
             args=args,
@@ -137,8 +139,6 @@ class TranslationTrainer(Seq2SeqTrainer):
             callbacks=[*own_callbacks, *(callbacks or ())],
             optimizers=optimizers,
         )
-        # The library turns the cache off for training and would save that: a saved model must decode with it.
-        self._use_cache = getattr(self.model.config, "use_cache", True)
         # For the library, what is trained is the objective, and that divides by `num_items_in_batch` for every model.
         self.model_accepts_loss_kwargs = True
         self._follow_model()

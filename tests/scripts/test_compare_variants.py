@@ -20,6 +20,8 @@ def recipe(tmp_path):
     }
     content = {
         "variants": VARIANTS,
+        "source_lang": "en",
+        "target_lang": "de",
         "train_files": [write_reversals(tmp_path, 200, seed=2)],
         **files,
         "vocab_size": 300,

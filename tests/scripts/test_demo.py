@@ -13,26 +13,26 @@ from vanilla_transformer.training.averaging import COMPLETE
 
 @pytest.fixture
 def commands(monkeypatch, model_folder):
-    """The command lines that training was started with; a started run is finished at once."""
-    started: list[list[str]] = []
+    """The training arguments of the runs that were started; a started run is finished at once."""
+    started = []
 
-    def finish(command: list[str]) -> None:
-        started.append(command)
-        folder = Path(command[command.index("--output_dir") + 1])
+    def finish(model, corpus, vocabulary, args):
+        started.append((corpus, args))
+        folder = Path(args.output_dir)
         shutil.copytree(model_folder, folder / "model", dirs_exist_ok=True)
-        (folder / "results.json").write_text(json.dumps({"test": {"bleu": 12.34, "signature": "nrefs:1"}}))
+        results = {"test": {"bleu": 12.34, "signature": "nrefs:1"}}
+        (folder / "results.json").write_text(json.dumps(results))
+        return results
 
-    monkeypatch.setattr(demo.train, "main", finish)
+    monkeypatch.setattr(demo.train, "train", finish)
     return started
 
 
 def test_a_new_demo_trains_the_recipe_and_shows_translations(commands, tmp_path, capsys):
     folder = tmp_path / "demo"
     demo.main(["--output_dir", str(folder)])
-    ((recipe, *options),) = commands
-    assert Path(recipe).name == "demo.yaml"
-    assert Path(recipe).is_file()
-    assert options == ["--output_dir", str(folder)]
+    ((corpus, args),) = commands
+    assert (corpus.dataset, args.output_dir, args.resume_from_checkpoint) == ("demo", str(folder), None)
     printed = capsys.readouterr().out
     assert "BLEU on the test set: 12.3 (nrefs:1)" in printed
     for source, translation in zip(
@@ -47,8 +47,8 @@ def test_an_interrupted_demo_resumes(commands, tmp_path):
     checkpoint.mkdir()
     (checkpoint / COMPLETE).touch()
     demo.main(["--output_dir", str(tmp_path)])
-    ((_, *options),) = commands
-    assert options[-2:] == ["--resume_from_checkpoint", "last"]
+    ((_, args),) = commands
+    assert args.resume_from_checkpoint == "last"
 
 
 def test_a_finished_demo_is_not_trained_again(commands, tmp_path):
@@ -58,6 +58,6 @@ def test_a_finished_demo_is_not_trained_again(commands, tmp_path):
 
 
 def test_nothing_is_shown_without_a_finished_model(monkeypatch, tmp_path, capsys):
-    monkeypatch.setattr(demo.train, "main", lambda command: None)
+    monkeypatch.setattr(demo.train, "train", lambda *recipe: None)
     demo.main(["--output_dir", str(tmp_path)])
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == f"To resume: run vanilla-demo again --output_dir {tmp_path}\n"

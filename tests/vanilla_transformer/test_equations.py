@@ -14,6 +14,7 @@ from vanilla_transformer.modeling_vanilla_transformer import (
     VanillaTransformerFeedForward,
     eager_attention_forward,
 )
+from vanilla_transformer.scores import ScaledDotProduct
 
 
 def test_scaled_dot_product_attention_by_its_formula():
@@ -22,7 +23,9 @@ def test_scaled_dot_product_attention_by_its_formula():
     visible = torch.rand(2, 1, 4, 6) > 0.3
     visible[..., 0] = True
     mask = torch.zeros(visible.shape).masked_fill(~visible, float("-inf"))
-    output, weights = eager_attention_forward(nn.Module(), query, key, value, mask, scaling=5**-0.5)
+    module = nn.Module()
+    module.score = ScaledDotProduct(VanillaTransformerConfig(), num_heads=3, d_k=5)
+    output, weights = eager_attention_forward(module, query, key, value, mask, scaling=module.score.scaling)
 
     for b in range(2):
         for h in range(3):

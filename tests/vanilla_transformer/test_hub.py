@@ -151,7 +151,7 @@ def closed_port() -> str:
     [
         ({"token": None}, "needs a valid token. Run `hf auth login`"),
         ({"token": "hf_wrong"}, "needs a valid token"),
-        ({"token": "hf_reader"}, "no right to write"),
+        ({"token": "hf_reader"}, "the token can't write there"),
         ({"HF_ENDPOINT": closed_port()}, "the Hub was not reached"),
         ({"HF_HUB_OFFLINE": "1"}, "HF_HUB_OFFLINE is set"),
     ],

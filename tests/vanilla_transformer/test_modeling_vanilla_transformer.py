@@ -320,9 +320,9 @@ def test_every_mistake_gets_a_sentence(make_model, batch):
         make_model(pad_token_id=None)(**source, labels=batch["labels"])
     with pytest.raises(ValueError, match=r"sequence of 7 tokens.*5 positions of the model"):
         make_model(position_encoding="learned", max_position_embeddings=5)(**batch)
-    with pytest.raises(ValueError, match=r"one of them: got neither"):
+    with pytest.raises(ValueError, match=r"either token ids or embeddings.*got neither"):
         make_model()(**source)
-    with pytest.raises(ValueError, match=r"one of them: got both"):
+    with pytest.raises(ValueError, match=r"either token ids or embeddings.*got both"):
         make_model()(**source, decoder_input_ids=batch["input_ids"], decoder_inputs_embeds=torch.zeros(3, 7, 16))
     with pytest.raises(ValueError, match=r"one vocabulary: call resize_token_embeddings"):
         make_model().resize_decoder_token_embeddings(30)

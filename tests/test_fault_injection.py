@@ -147,7 +147,9 @@ COMMANDS = {
 
 
 @pytest.mark.parametrize("die", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["fails", "dies"])
-@pytest.mark.parametrize("name", COMMANDS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name == "export" else name for name in COMMANDS]
+)
 def test_the_old_result_or_the_new_one_is_whole(model, tmp_path, capsys, name, die):
     if name == "export":
         pytest.importorskip("ctranslate2")

@@ -12,8 +12,13 @@ from torch.testing import assert_close
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 
 
-@pytest.mark.parametrize("masked", [True, False])
-@pytest.mark.parametrize("attention", ["sdpa", "flex_attention"])
+@pytest.mark.parametrize(
+    ("attention", "masked"),
+    [
+        *(("sdpa", True), ("sdpa", False), ("flex_attention", False)),
+        pytest.param("flex_attention", True, marks=pytest.mark.slow),
+    ],
+)
 @torch.no_grad()
 def test_every_attention_kernel_gives_the_same(make_model, batch, attention, masked):
     # Flex attention wants heads at least 16 wide, and compiles itself for each layer: one will do.

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial as bind
 from pathlib import Path
 
 import pytest
@@ -136,7 +137,9 @@ def start(model_folder, *arguments) -> subprocess.Popen:
     command = [sys.executable, "-m", "vanilla_transformer.scripts.translate", "--model", str(model_folder)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    return subprocess.Popen([*command, *QUICK, *arguments], **pipes, env=environment, cwd="/")
+    # A test run that was started in the background ignores Ctrl-C, and its children would inherit that.
+    heed = bind(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    return subprocess.Popen([*command, *QUICK, *arguments], **pipes, env=environment, cwd="/", preexec_fn=heed)
 
 
 @pytest.mark.parametrize(("to_file", "number"), [(False, signal.SIGTERM), (True, signal.SIGINT)])

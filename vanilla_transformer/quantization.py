@@ -7,7 +7,7 @@
 A weight is rounded once, with one scale for each output. The input of a layer is rounded at each call, with one scale
 for each token. Products are summed in 32 bits. Embeddings and norms keep their type. Linear layers take most of the
 time from the base model on. A CPU needs VNNI instructions to gain from 8 bits (`lscpu | grep vnni`). Others get the
-same sums from float32 products, about as fast as without quantization.
+same sums from float32 products, and are somewhat slower than without quantization.
 
 A translation does not depend on the other texts of its batch. That needs attention in float64: the last bits of a sum
 in float32 depend on the shape of the batch, and rounding to 8 bits turns some of them into whole steps. Attention that

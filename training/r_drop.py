@@ -67,8 +67,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
     def losses_and_gradient_(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns `per_token` of logits [2N, V], rows 2n and 2n + 1 being one token, and the gradient of its sum.
 
-        Both rows of a pair have a share of the same divergence, so its gradient has the weight alpha / 2 where the loss
-        of a row has alpha / 4:
+        Both rows of a pair have a share of the same divergence, so its gradient has the weight alpha / 2 where the
+        loss of a row has alpha / 4:
 
             p + alpha / 2 * (p * (log p - log q - KL(p || q) + 1) - q) - target     and the same with p and q exchanged
         """

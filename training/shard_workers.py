@@ -12,7 +12,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from logging import WARNING
+from logging import WARNING, getLogger
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar, Literal
@@ -150,6 +150,7 @@ def translate_on_ray(translation: CorpusTranslation, translator: Translator, pro
     started_here = not ray.is_initialized()
     if started_here:
         ray.init(log_to_driver=False, logging_level=WARNING, include_dashboard=False)
+    getLogger("ray.data").setLevel(WARNING)
     try:
         resources = ray.cluster_resources()
         gpus = int(resources.get("GPU", 0))

@@ -16,7 +16,7 @@ from vanilla_transformer.training.corpus_formats import corpus_of
 
 
 def hypotheses(text: str, number: int = 1) -> list[Hypothesis]:
-    return [Hypothesis(f"{text.upper()}{rank or ''}", -float(rank)) for rank in range(number)]
+    return [Hypothesis(f"{text.upper()}{rank or ''}", float(-rank)) for rank in range(number)]
 
 
 def translated(corpus, folder, sizes, number=1):
@@ -117,6 +117,12 @@ def test_the_digest_is_that_of_the_content(tmp_path):
     assert a == b != c
 
 
+def read_all(files, columns) -> None:
+    corpus = make(files, **columns)
+    corpus.number_and_digest()
+    list(corpus.rows())
+
+
 @pytest.mark.parametrize(
     ("files", "columns", "message"),
     [
@@ -138,9 +144,7 @@ def test_what_is_wrong_is_named_with_the_remedy(tmp_path, files, columns, messag
     for name, content in files.items():
         (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=message):
-        corpus = make([tmp_path / name for name in files] or ["nowhere.en"], **columns)
-        corpus.number_and_digest()
-        list(corpus.rows())
+        read_all([tmp_path / name for name in files] or ["nowhere.en"], columns)
 
 
 def test_parquet_files_with_other_columns_are_refused(tmp_path):

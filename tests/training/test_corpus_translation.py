@@ -62,7 +62,6 @@ def test_a_killed_run_continues_and_ends_the_same(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         translated(tmp_path / "killed", Lines(ten_texts), Shouting(dies_at=3), n_best=2)
     rest = Shouting()
-    rest = Shouting()
     assert list(translated(tmp_path / "killed", Lines(ten_texts), rest, n_best=2).lines()) == lines
     assert rest.calls == 1
 

@@ -5,6 +5,7 @@ import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from itertools import repeat
 
 import pytest
 
@@ -93,7 +94,7 @@ def test_of_many_who_find_an_abandoned_lease_one_takes_it(tmp_path, clock):
         assert [each.take(path) for each in waiting] == [None] * 8
         clock[0] += 61
         with ThreadPoolExecutor(8) as pool:
-            taken = [lease for lease in pool.map(lambda each: each.take(path), waiting) if lease is not None]
+            taken = [lease for lease in pool.map(Leases.take, waiting, repeat(path)) if lease is not None]
         assert len(taken) == 1
         with taken[0]:
             pass

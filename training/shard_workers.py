@@ -10,17 +10,16 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from logging import WARNING, getLogger
-from multiprocessing.connection import wait
+from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar, Literal
 
 import torch
 from transformers.utils import logging
 
-from vanilla_transformer import Translator
 from vanilla_transformer.shards import Shards
 from vanilla_transformer.training.arguments import errors_as_sentences, key
 from vanilla_transformer.training.corpus_translation import CorpusTranslation, ShardWorker
@@ -60,10 +59,7 @@ def launched() -> bool:
 def translate_shards(translation: CorpusTranslation, workers: WorkerArguments) -> None:
     """Translates all shards of a corpus that are not done yet, and shows the progress."""
     share_cores(workers.processes if workers.engine == "processes" else None)
-    translator = translation.begin()
-    if translation.shards.missing():
-        with progress_shown(translation.shards):
-            ENGINES[workers.engine](translation, translator, workers.processes)
+    ENGINES[workers.engine](translation, workers.processes)
 
 
 def share_cores(processes: int | None) -> None:
@@ -77,40 +73,56 @@ def share_cores(processes: int | None) -> None:
 # --- processes of this computer ---
 
 
-def translate_in_processes(translation: CorpusTranslation, translator: Translator, processes: int | None) -> None:
+def translate_in_processes(translation: CorpusTranslation, processes: int | None) -> None:
     """Translates in this process and in others beside it. If one of them dies, the rest does its shards."""
-    with _helpers(translation, (processes or 1) - 1):
-        ShardWorker(translation, translator).work()
+    with _helpers((processes or 1) - 1) as call:
+        translator = translation.begin()
+        if translation.shards.missing():
+            with progress_shown(translation.shards):
+                call(translation)
+                ShardWorker(translation, translator).work()
 
 
 @contextmanager
-def _helpers(translation: CorpusTranslation, number: int) -> Iterator[None]:
+def _helpers(number: int) -> Iterator[Callable[[CorpusTranslation], None]]:
+    """Starts other processes, and gives a function that calls them to work. Starting takes as long as loading here."""
     context = multiprocessing.get_context("spawn")  # a forked process can't use the threads and the GPU of this one
+    pipes = [context.Pipe(duplex=False) for _ in range(number)]
     helpers: list[BaseProcess] = [
-        context.Process(target=_help, args=(translation, rank), name=f"worker {rank}", daemon=True)
-        for rank in range(1, number + 1)
+        context.Process(target=_help, args=(receiver, rank), name=f"worker {rank}", daemon=True)
+        for rank, (receiver, _) in enumerate(pipes, start=1)
     ]
+
+    def call(translation: CorpusTranslation) -> None:
+        for _, sender in pipes:
+            with suppress(BrokenPipeError):  # it has died
+                sender.send(translation)
+
     try:
-        for helper in helpers:
+        for helper, (receiver, _) in zip(helpers, pipes, strict=True):
             helper.start()
-        yield
+            receiver.close()
+        yield call
+    except BaseException:
         for helper in helpers:
-            helper.join()  # they see that all is done
+            helper.terminate()
+        raise
     finally:
-        for helper in helpers:
-            if helper.is_alive():
-                helper.terminate()
+        for _, sender in pipes:
+            sender.close()
+    for helper in helpers:
+        helper.join()  # they see that all is done
     if failed := [helper.name for helper in helpers if helper.exitcode]:
         print(f"{', '.join(failed)} ended early; the others did the rest", file=sys.stderr)
 
 
-def _help(translation: CorpusTranslation, rank: int) -> None:
+def _help(calls: Connection, rank: int) -> None:
     """The main function of another process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["LOCAL_RANK"] = str(rank)
-    with errors_as_sentences():
-        ShardWorker(translation).work()
+    with errors_as_sentences(), suppress(EOFError):  # without a call, there is nothing to do
+        ShardWorker(calls.recv()).work()
 
 
 def _end_with_parent() -> None:
@@ -141,12 +153,15 @@ class RayWorker:
         return batch
 
 
-def translate_on_ray(translation: CorpusTranslation, translator: Translator, processes: int | None) -> None:
+def translate_on_ray(translation: CorpusTranslation, processes: int | None) -> None:
     """Translates each shard as a task of Ray Data, on the cluster of RAY_ADDRESS or on a local one."""
     try:
         import ray
     except ImportError as error:
         raise ImportError("--engine ray needs Ray, which is not installed: pip install 'ray[data]'.") from error
+    translation.begin()
+    if not translation.shards.missing():
+        return
     started_here = not ray.is_initialized()
     if started_here:
         ray.init(log_to_driver=False, logging_level=WARNING, include_dashboard=False)
@@ -165,14 +180,15 @@ def translate_on_ray(translation: CorpusTranslation, translator: Translator, pro
             num_gpus=1 if gpus else 0,
             compute=ray.data.ActorPoolStrategy(size=workers),
         )
-        for _ in tasks.iter_rows():
-            pass
+        with progress_shown(translation.shards):
+            for _ in tasks.iter_rows():
+                pass
     finally:
         if started_here:
             ray.shutdown()
 
 
-ENGINES: dict[str, Callable[[CorpusTranslation, Translator, int | None], None]] = {
+ENGINES: dict[str, Callable[[CorpusTranslation, int | None], None]] = {
     "processes": translate_in_processes,
     "ray": translate_on_ray,
 }

@@ -54,8 +54,15 @@ def wait_for_shards(folder: Path, number: int, process: subprocess.Popen) -> Non
     process.kill()
 
 
+def workers_of(process: subprocess.Popen) -> list[int]:
+    """The processes that a command has started and that run."""
+    children = psutil.Process(process.pid).children()
+    running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [child.pid for child in running if "spawn_main" in " ".join(child.cmdline())]
+
+
 @pytest.mark.slow
-def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expected, tmp_path, capsys):
+def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expected, tmp_path):
     draw, folder, command = random.Random(1), tmp_path / "out", words("out", "--shards", "60", "--processes", "2")
     kills = {"parent": 0, "worker": 0}
     process = start(command)
@@ -65,9 +72,9 @@ def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expect
             process = start(command)
         wait_for_shards(folder, finished_shards(folder) + draw.randint(1, 3), process)
         time.sleep(draw.random() / 10)
-        children = [child for child in psutil.Process(process.pid).children() if "spawn_main" in str(child.cmdline())]
-        victim = draw.choice(["parent", "worker"]) if children else "parent"
-        os.kill(process.pid if victim == "parent" else children[0].pid, signal.SIGKILL)
+        workers = workers_of(process)
+        victim = draw.choice(["parent", "worker"]) if workers else "parent"
+        os.kill(workers[0] if victim == "worker" else process.pid, signal.SIGKILL)
         kills[victim] += 1
         if victim == "parent":
             process.wait()

@@ -265,7 +265,7 @@ def format_of(file: str) -> str:
     return "Parquet" if kind in PARQUET else "JSON lines" if kind in JSON_LINES else "text"
 
 
-def corpus_of(files: Sequence[str], *, with_scores: bool, n_best: int, **columns: str | None) -> Corpus:
+def corpus_of(files: Sequence[str], *, with_scores: bool = False, n_best: int = 1, **columns: str | None) -> Corpus:
     """Returns a corpus of the format of its files.
 
     Args:
@@ -300,7 +300,7 @@ def _open_text(path: Path, suffix: str) -> Iterator[TextIO]:
         return
     with (
         path.open("wb") as file,
-        gzip.GzipFile("", "wb", fileobj=file, mtime=0) as packed,
+        gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0) as packed,
         io.TextIOWrapper(packed, **options) as text,
     ):
         yield text

@@ -75,28 +75,28 @@ def share_cores(processes: int | None) -> None:
 
 def translate_in_processes(translation: CorpusTranslation, processes: int | None) -> None:
     """Translates in this process and in others beside it. If one of them dies, the rest does its shards."""
-    with _helpers((processes or 1) - 1) as call:
+    with _helpers(translation, (processes or 1) - 1) as call:
         translator = translation.begin()
         if translation.shards.missing():
             with progress_shown(translation.shards):
-                call(translation)
+                call(translation.shards)
                 ShardWorker(translation, translator).work()
 
 
 @contextmanager
-def _helpers(number: int) -> Iterator[Callable[[CorpusTranslation], None]]:
-    """Starts other processes, and gives a function that calls them to work. Starting takes as long as loading here."""
+def _helpers(translation: CorpusTranslation, number: int) -> Iterator[Callable[[Shards], None]]:
+    """Starts other processes, which load the model, and gives a function that calls them to work."""
     context = multiprocessing.get_context("spawn")  # a forked process can't use the threads and the GPU of this one
     pipes = [context.Pipe(duplex=False) for _ in range(number)]
     helpers: list[BaseProcess] = [
-        context.Process(target=_help, args=(receiver, rank), name=f"worker {rank}", daemon=True)
+        context.Process(target=_help, args=(translation, receiver, rank), name=f"worker {rank}", daemon=True)
         for rank, (receiver, _) in enumerate(pipes, start=1)
     ]
 
-    def call(translation: CorpusTranslation) -> None:
+    def call(shards: Shards) -> None:
         for _, sender in pipes:
             with suppress(BrokenPipeError):  # it has died
-                sender.send(translation)
+                sender.send(shards)
 
     try:
         for helper, (receiver, _) in zip(helpers, pipes, strict=True):
@@ -116,13 +116,15 @@ def _helpers(number: int) -> Iterator[Callable[[CorpusTranslation], None]]:
         print(f"{', '.join(failed)} ended early; the others did the rest", file=sys.stderr)
 
 
-def _help(calls: Connection, rank: int) -> None:
+def _help(translation: CorpusTranslation, calls: Connection, rank: int) -> None:
     """The main function of another process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches all processes; the first one ends the others
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ["LOCAL_RANK"] = str(rank)
     with errors_as_sentences(), suppress(EOFError):  # without a call, there is nothing to do
-        ShardWorker(calls.recv()).work()
+        worker = ShardWorker(translation)
+        translation.shards = calls.recv()
+        worker.work()
 
 
 def _end_with_parent() -> None:

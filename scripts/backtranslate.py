@@ -42,7 +42,7 @@ from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.corpus_files import lines_in_files, pairs_in_files
 from vanilla_transformer.training.corpus_translation import CorpusTranslation
 from vanilla_transformer.training.mixing import copies
-from vanilla_transformer.training.shard_workers import WorkerArguments
+from vanilla_transformer.training.shard_workers import WorkerArguments, is_first
 from vanilla_transformer.training.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
@@ -102,7 +102,9 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         types = [BacktranslateArguments, DecodingArguments, LoadingArguments, CleaningArguments, WorkerArguments]
         options, decoding, loading, cleaning, workers = parse_arguments(types, __doc__, argv)
-        print(readable_report(backtranslate(options, decoding, loading, cleaning, workers), options.output_dir))
+        report = backtranslate(options, decoding, loading, cleaning, workers)
+        if is_first():
+            print(readable_report(report, options.output_dir))
 
 
 def backtranslate(

@@ -40,7 +40,7 @@ from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus
 from vanilla_transformer.training.corpus_translation import CorpusTranslation
 from vanilla_transformer.training.evaluation import score_texts
-from vanilla_transformer.training.shard_workers import WorkerArguments
+from vanilla_transformer.training.shard_workers import WorkerArguments, is_first
 from vanilla_transformer.training.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
@@ -69,7 +69,9 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         types = [DistillArguments, DecodingArguments, LoadingArguments, CorpusArguments, WorkerArguments]
         options, decoding, loading, corpus, workers = parse_arguments(types, __doc__, argv)
-        print(readable_report(distill(options, decoding, loading, corpus, workers), options.output_dir))
+        report = distill(options, decoding, loading, corpus, workers)
+        if is_first():
+            print(readable_report(report, options.output_dir))
 
 
 def distill(

@@ -59,7 +59,7 @@ from vanilla_transformer.training.arguments import (
 from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
 from vanilla_transformer.training.corpus_formats import corpus_of, format_of, output_lines
 from vanilla_transformer.training.corpus_translation import CorpusTranslation
-from vanilla_transformer.training.shard_workers import WorkerArguments, launched, translate_shards
+from vanilla_transformer.training.shard_workers import WorkerArguments, is_first, launched, translate_shards
 from vanilla_transformer.training.standard_streams import on_terminal, open_output, standard_input
 
 
@@ -193,7 +193,8 @@ def translate_corpus(
     except KeyboardInterrupt:
         print(f"stopped: {options.output} keeps the finished shards; the same command continues", file=sys.stderr)
         raise
-    print(f"{translation.rows:,} rows in {translation.shards.whole}", file=sys.stderr)
+    if is_first():
+        print(f"{translation.rows:,} rows in {translation.shards.whole}", file=sys.stderr)
 
 
 def note_bundled_model(options: TranslateArguments) -> None:

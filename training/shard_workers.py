@@ -56,6 +56,11 @@ def launched() -> bool:
     return int(os.environ.get("WORLD_SIZE", "1")) > 1
 
 
+def is_first() -> bool:
+    """Whether this process speaks for those that a launcher has started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
 def translate_shards(translation: CorpusTranslation, workers: WorkerArguments) -> None:
     """Translates all shards of a corpus that are not done yet, and shows the progress."""
     share_cores(workers.processes if workers.engine == "processes" else None)
@@ -203,15 +208,14 @@ ENGINES: dict[str, Callable[[CorpusTranslation, int | None], None]] = {
 def progress_shown(shards: Shards) -> Iterator[None]:
     """Shows the rows that any process has done: as a bar on a terminal, else as a line for each finished shard."""
     stopped = threading.Event()
-    first = os.environ.get("RANK", "0") == "0"
     thread = threading.Thread(target=_show_progress, args=(shards, stopped), daemon=True)
-    if first:
+    if is_first():
         thread.start()
     try:
         yield
     finally:
         stopped.set()
-        if first:
+        if is_first():
             thread.join()
 
 

@@ -109,6 +109,20 @@ def test_mistakes_get_a_sentence(command, words, message):
 
 
 @pytest.mark.slow
+def test_several_processes_write_the_same_pairs(command, tmp_path):
+    backtranslate.main(command("whole", "--sample"))
+    backtranslate.main(command("two", "--sample", "--processes", "2"))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
+    module = "vanilla_transformer.scripts.backtranslate"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*launcher, module, *command("launched", "--sample")], check=True, env=environment, cwd="/")
+    for name in ("train.en", "train.de", "report.json"):
+        expected = (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "launched" / name).read_bytes() == expected
+    assert not list(tmp_path.glob("*.shards"))
+
+
+@pytest.mark.slow
 def test_a_process_that_is_killed_continues(command, tmp_path):
     backtranslate.main(command("whole", "--sample"))
     words = [sys.executable, "-m", "vanilla_transformer.scripts.backtranslate", *command("killed", "--sample")]

@@ -12,7 +12,12 @@ from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.shards import equal_ranges
 from vanilla_transformer.training.arguments import LoadingArguments
 from vanilla_transformer.training.corpus_formats import Lines, corpus_of
-from vanilla_transformer.training.corpus_translation import CorpusTranslation, ShardWorker, digest_of_models
+from vanilla_transformer.training.corpus_translation import (
+    CorpusTranslation,
+    ShardWorker,
+    device_of_process,
+    digest_of_models,
+)
 
 
 class Shouting:
@@ -76,6 +81,17 @@ def test_shards_are_read_in_any_order(tmp_path):
         translation.shards.file(number).unlink()
         worker.work_on(number)
     assert [file.read_bytes() for file in translation.shards.files()] == expected
+
+
+def test_each_process_has_the_gpu_of_its_rank(monkeypatch):
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    assert device_of_process() is None  # one process: the usual choice
+    monkeypatch.setenv("LOCAL_RANK", "5")
+    assert device_of_process() == "cuda:1"
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert device_of_process() is None
 
 
 @pytest.mark.parametrize(

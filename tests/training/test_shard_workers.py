@@ -61,6 +61,15 @@ def workers_of(process: subprocess.Popen) -> list[int]:
     return [child.pid for child in running if "spawn_main" in " ".join(child.cmdline())]
 
 
+def wait_for_end(processes: list[int]) -> None:
+    """Waits until processes have ended, whose parent was killed."""
+    for _ in range(6000):
+        if not any(psutil.pid_exists(number) for number in processes):
+            return
+        time.sleep(0.01)
+    pytest.fail("a worker has outlived its parent")
+
+
 @pytest.mark.slow
 def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expected, tmp_path):
     draw, folder, command = random.Random(1), tmp_path / "out", words("out", "--shards", "60", "--processes", "2")
@@ -78,6 +87,7 @@ def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expect
         kills[victim] += 1
         if victim == "parent":
             process.wait()
+            wait_for_end(workers)
     if process.poll() is not None:
         process = start(command)
     assert process.wait(600) == 0

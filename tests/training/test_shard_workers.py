@@ -61,10 +61,17 @@ def workers_of(process: subprocess.Popen) -> list[int]:
     return [child.pid for child in running if "spawn_main" in " ".join(child.cmdline())]
 
 
+def runs(number: int) -> bool:
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def wait_for_end(processes: list[int]) -> None:
     """Waits until processes have ended, whose parent was killed."""
     for _ in range(6000):
-        if not any(psutil.pid_exists(number) for number in processes):
+        if not any(map(runs, processes)):
             return
         time.sleep(0.01)
     pytest.fail("a worker has outlived its parent")

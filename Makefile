@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo translate serve browser test test-slow lint types format clean
+.PHONY: help install demo translate serve browser ray test test-slow lint types format clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -48,7 +48,11 @@ browser: $(INSTALLED)
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium chromium-driver; }
 
-test-slow: $(INSTALLED) browser  ## Run the tests that take more than a minute each
+# A cluster is tested on this computer, too.
+ray: $(INSTALLED)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[ray]'
+
+test-slow: $(INSTALLED) browser ray  ## Run the tests that take more than a minute each
 	$(TEST_ENV) $(BIN)/python -m pytest -m slow $(ARGS)
 
 lint: $(INSTALLED) types  ## Check the style and the types

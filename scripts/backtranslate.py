@@ -19,11 +19,13 @@ limits the draw to the most probable tokens. Without it, beam search writes the 
 greedy and fastest. --tag "<BT>" marks the sources of these pairs, so that the model can tell them from real ones
 (Caswell et al. 2019). The tag is plain text: any tokenizer can read it, and text to translate later gets no tag.
 
-A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
+A run that was killed continues where it was when it is started again. The result is the same, byte for byte, also with
+--processes 4, under torchrun, or with the same command on several computers that share the output folder.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
@@ -38,11 +40,12 @@ from vanilla_transformer.training.arguments import (
 )
 from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.corpus_files import lines_in_files, pairs_in_files
+from vanilla_transformer.training.corpus_translation import CorpusTranslation
 from vanilla_transformer.training.mixing import copies
+from vanilla_transformer.training.shard_workers import WorkerArguments, is_first
 from vanilla_transformer.training.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
-    TranslatedParts,
     make_corpus,
     readable_report,
     tagged,
@@ -97,9 +100,11 @@ class BacktranslateArguments(SynthesisArguments):
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        types = [BacktranslateArguments, DecodingArguments, LoadingArguments, CleaningArguments]
-        options, decoding, loading, cleaning = parse_arguments(types, __doc__, argv)
-        print(readable_report(backtranslate(options, decoding, loading, cleaning), options.output_dir))
+        types = [BacktranslateArguments, DecodingArguments, LoadingArguments, CleaningArguments, WorkerArguments]
+        options, decoding, loading, cleaning, workers = parse_arguments(types, __doc__, argv)
+        report = backtranslate(options, decoding, loading, cleaning, workers)
+        if is_first():
+            print(readable_report(report, options.output_dir))
 
 
 def backtranslate(
@@ -107,6 +112,7 @@ def backtranslate(
     decoding: DecodingArguments,
     loading: LoadingArguments,
     cleaning: CleaningArguments,
+    workers: WorkerArguments,
 ) -> dict[str, Any]:
     """Translates, cleans, mixes and writes; returns the content of report.json."""
     if next(lines_in_files(options.input), None) is None:
@@ -114,10 +120,11 @@ def backtranslate(
     return make_corpus(
         options,
         options.languages,
-        lambda: lines_in_files(options.input),
+        partial(lines_in_files, tuple(options.input)),
         generation_options(options, decoding),
         loading,
-        lambda folder, parts: write_result(folder, parts, options, cleaning),
+        workers,
+        lambda folder, translation: write_result(folder, translation, options, cleaning),
         seed=options.seed,
     )
 
@@ -138,11 +145,11 @@ def generation_options(options: BacktranslateArguments, decoding: DecodingArgume
 
 
 def write_result(
-    folder: Path, parts: TranslatedParts, options: BacktranslateArguments, cleaning: CleaningArguments
+    folder: Path, translation: CorpusTranslation, options: BacktranslateArguments, cleaning: CleaningArguments
 ) -> dict[str, Any]:
     """Writes the cleaned pairs, real ones first, and returns what is to report about them."""
     new_report, real_report, counts = CleaningReport(), CleaningReport(), PairCounts()
-    synthetic = counts.count(kept_pairs(new_pairs(parts, options), cleaning, new_report))
+    synthetic = counts.count(kept_pairs(new_pairs(translation, options), cleaning, new_report))
     if not options.real_files:
         write_pairs(folder, options.languages, tagged(synthetic, options.tag))
         return {"cleaning": new_report.as_dict(), "mean_words": counts.mean_words()}
@@ -161,10 +168,10 @@ def write_result(
     }
 
 
-def new_pairs(parts: TranslatedParts, options: BacktranslateArguments) -> Pairs:
+def new_pairs(translation: CorpusTranslation, options: BacktranslateArguments) -> Pairs:
     """Yields each text with its translation."""
-    for text, translation in zip(lines_in_files(options.input), parts.lines(), strict=True):
-        source, target = (translation, text) if options.direction == "back" else (text, translation)
+    for text, written in zip(lines_in_files(options.input), translation.lines(), strict=True):
+        source, target = (written, text) if options.direction == "back" else (text, written)
         yield {"source": source, "target": target}
 
 

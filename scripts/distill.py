@@ -12,11 +12,13 @@ The pairs are in data/distilled/train.en and data/distilled/train.de, beside rep
 --n_best 5 writes five pairs for each source. With --closest only one of the five is written: the one with the highest
 sentence BLEU against the original target. The corpus may also be a dataset, with the options of vanilla-train.
 
-A run that was killed continues where it was when it is started again. The result is the same, byte for byte.
+A run that was killed continues where it was when it is started again. The result is the same, byte for byte, also with
+--processes 4, under torchrun, or with the same command on several computers that share the output folder.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -36,11 +38,12 @@ from vanilla_transformer.training.arguments import (
 )
 from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus
+from vanilla_transformer.training.corpus_translation import CorpusTranslation
 from vanilla_transformer.training.evaluation import score_texts
+from vanilla_transformer.training.shard_workers import WorkerArguments, is_first
 from vanilla_transformer.training.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
-    TranslatedParts,
     make_corpus,
     readable_report,
     write_pairs,
@@ -64,25 +67,53 @@ class DistillArguments(SynthesisArguments):
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        types = [DistillArguments, DecodingArguments, LoadingArguments, CorpusArguments]
-        options, decoding, loading, corpus = parse_arguments(types, __doc__, argv)
-        print(readable_report(distill(options, decoding, loading, corpus), options.output_dir))
+        types = [DistillArguments, DecodingArguments, LoadingArguments, CorpusArguments, WorkerArguments]
+        options, decoding, loading, corpus, workers = parse_arguments(types, __doc__, argv)
+        report = distill(options, decoding, loading, corpus, workers)
+        if is_first():
+            print(readable_report(report, options.output_dir))
 
 
 def distill(
-    options: DistillArguments, decoding: DecodingArguments, loading: LoadingArguments, corpus: CorpusArguments
+    options: DistillArguments,
+    decoding: DecodingArguments,
+    loading: LoadingArguments,
+    corpus: CorpusArguments,
+    workers: WorkerArguments,
 ) -> dict[str, Any]:
     """Translates the sources of the training pairs and writes the new pairs; returns the content of report.json."""
     corpus = corpus.with_languages(languages(options, loading, corpus))
-    loaded = load_corpus(corpus, splits=("train",))
+    sources = Sources(corpus)
     return make_corpus(
         options,
         languages_of_corpus(corpus),
-        lambda: (one_line(pair["source"]) for pair in loaded["train"]),
+        sources,
         {"n_best": options.n_best, **vars(decoding)},
         loading,
-        lambda folder, parts: write_result(folder, parts, loaded["train"], options, corpus),
+        workers,
+        lambda folder, translation: write_result(folder, translation, sources.pairs, options, corpus),
     )
+
+
+class Sources:
+    """Returns the sources of the training pairs. A copy in another process loads the corpus itself.
+
+    Args:
+        corpus: Where the pairs are.
+    """
+
+    def __init__(self, corpus: CorpusArguments):
+        self.corpus = corpus
+
+    @cached_property
+    def pairs(self) -> Dataset | IterableDataset:
+        return load_corpus(self.corpus, splits=("train",))["train"]
+
+    def __call__(self) -> Iterator[str]:
+        return (one_line(pair["source"]) for pair in self.pairs)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"corpus": self.corpus}
 
 
 def languages(options: DistillArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
@@ -96,16 +127,16 @@ def languages(options: DistillArguments, loading: LoadingArguments, corpus: Corp
 
 def write_result(
     folder: Path,
-    parts: TranslatedParts,
+    translation: CorpusTranslation,
     originals: Dataset | IterableDataset,
     options: DistillArguments,
     corpus: CorpusArguments,
 ) -> dict[str, Any]:
     """Writes the cleaned pairs, and returns what is to report about them."""
     cleaning, counts = CleaningReport(), PairCounts()
-    pairs = counts.count(kept_pairs(distilled_pairs(parts, originals, options), corpus, cleaning))
+    pairs = counts.count(kept_pairs(distilled_pairs(translation, originals, options), corpus, cleaning))
     write_pairs(folder, languages_of_corpus(corpus), pairs)
-    best = [n_best[0] for n_best in _n_best_lists(parts, options.n_best)]
+    best = [n_best[0] for n_best in _n_best_lists(translation, options.n_best)]
     bleu = score_texts(best, [pair["target"] for pair in originals], names=("sacrebleu",))["sacrebleu"]
     return {
         "cleaning": cleaning.as_dict(),
@@ -115,14 +146,14 @@ def write_result(
 
 
 def distilled_pairs(
-    parts: TranslatedParts, originals: Dataset | IterableDataset, options: DistillArguments
+    translation: CorpusTranslation, originals: Dataset | IterableDataset, options: DistillArguments
 ) -> Iterator[dict[str, str]]:
     """Yields each source with its translations, or with the one that is closest to the original target."""
-    for pair, n_best in zip(originals, _n_best_lists(parts, options.n_best), strict=True):
+    for pair, n_best in zip(originals, _n_best_lists(translation, options.n_best), strict=True):
         if options.closest:
             n_best = [closest(n_best, pair["target"])]
-        for translation in n_best:
-            yield {"source": pair["source"], "target": translation}
+        for text in n_best:
+            yield {"source": pair["source"], "target": text}
 
 
 def closest(translations: Sequence[str], original: str) -> str:
@@ -131,8 +162,8 @@ def closest(translations: Sequence[str], original: str) -> str:
     return max(translations, key=lambda translation: bleu.sentence_score(translation, [original]).score)
 
 
-def _n_best_lists(parts: TranslatedParts, number: int) -> Iterator[list[str]]:
-    lines = parts.lines()
+def _n_best_lists(translation: CorpusTranslation, number: int) -> Iterator[list[str]]:
+    lines = translation.lines()
     while n_best := list(islice(lines, number)):
         yield n_best
 

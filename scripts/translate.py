@@ -20,20 +20,35 @@ command with --resume goes on from there:
 
 A line of more than --max_source_tokens tokens is cut, with a warning that names it. With --long_texts chunk, it is
 split at sentence ends, and its translations are joined.
+
+A large corpus is translated in shards, by any number of processes, into a folder:
+
+    vanilla-translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --processes 4
+    torchrun --nproc_per_node 8 -m vanilla_transformer.scripts.translate --input big.en.gz --output out/ --shards 64
+    vanilla-translate --model runs/demo/model --input web.parquet --text_column text --output out/ --shards 64
+    vanilla-translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --engine ray
+
+The result is one file in out/: translations.txt, .jsonl or .parquet, by the format of the input, with one row for each
+input row, in the same order. out/manifest.json has the ranges of the shards and what they depend on: the content of
+input and model, and the options. A command that was killed loses only the shards it was translating; the same command
+continues it. On several computers that share out/, each can run the same command. Another input, model or option is
+refused. A text file that is gzipped has a gzipped output. Tables keep their columns and get a new one.
 """
 
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
-from typing import TextIO
+from pathlib import Path
+from typing import Any, TextIO
 
 from vanilla_transformer import Hypothesis, Translator
-from vanilla_transformer.atomic_writes import one_line, partial_of
+from vanilla_transformer.atomic_writes import partial_of
 from vanilla_transformer.glossary import Glossary
 from vanilla_transformer.loading import BUNDLED
+from vanilla_transformer.shards import equal_ranges
 from vanilla_transformer.training.arguments import (
     DecodingArguments,
     LoadingArguments,
@@ -42,6 +57,9 @@ from vanilla_transformer.training.arguments import (
     parse_arguments,
 )
 from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
+from vanilla_transformer.training.corpus_formats import corpus_of, format_of, output_lines
+from vanilla_transformer.training.corpus_translation import CorpusTranslation
+from vanilla_transformer.training.shard_workers import WorkerArguments, is_first, launched, translate_shards
 from vanilla_transformer.training.standard_streams import on_terminal, open_output, standard_input
 
 
@@ -64,8 +82,10 @@ class TranslateArguments:
         "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
         "default the bundled multi30k-en-de-tiny, which translates English image captions into German.",
     )
-    input: list[str] = key([], "Text files, each may be gzipped; default: standard input.")
-    output: str | None = key(None, "File for the translations; default: standard output.")
+    input: list[str] = key(
+        [], "Text files, each may be gzipped; with --shards also JSON lines or Parquet. Default: standard input."
+    )
+    output: str | None = key(None, "File for the translations, with --shards a folder; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
     resume: bool = key(False, "Go on from <output>.partial, which an interrupted run with the same options has left.")
 
@@ -84,44 +104,123 @@ class TranslateArguments:
 
     window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
 
+    shards: int | None = key(
+        None, "Translate in this many shards, which a killed command or other processes continue; for large corpora."
+    )
+    text_column: str | None = key(None, "Column of JSON lines or Parquet that is translated; default: text.")
+    translation_column: str | None = key(None, "New column for the translations; default: translation.")
+
     def __post_init__(self) -> None:
         if self.resume and not self.output:
             raise ValueError("--resume goes on from <output>.partial: give the --output of the interrupted run.")
+        if self.shards is None:
+            self._require_no_shards()
+        elif self.shards < 1:
+            raise ValueError(f"shards={self.shards} must be at least 1.")
+        elif not self.input or not self.output:
+            raise ValueError("--shards needs --input, files that can be read again, and --output, a folder.")
+        elif self.overwrite or self.resume:
+            raise ValueError(
+                f"With --shards, leave out --{'overwrite' if self.overwrite else 'resume'}: the same "
+                f"command continues. To start again, delete {self.output}."
+            )
+
+    def _require_no_shards(self) -> None:
+        for name in ("text_column", "translation_column"):
+            if getattr(self, name) is not None:
+                raise ValueError(f"--{name} is for tables, which are translated in shards: add --shards 1, or more.")
+        for file in self.input:
+            if format_of(file) != "text":
+                raise ValueError(
+                    f"{file} is a table ({format_of(file)}), which is translated in shards: add --shards 1, "
+                    "or more, and --text_column."
+                )
+
+    @property
+    def with_scores(self) -> bool:
+        return self.scores or self.n_best > 1
+
+    def generation(self, decoding: DecodingArguments) -> dict[str, Any]:
+        """Returns the options of `Translator.translate`."""
+        return {
+            "n_best": self.n_best,
+            "prefix": self.prefix,
+            "glossary": Glossary.from_file(self.glossary) if self.glossary else None,
+            "split_sentences": self.split_sentences and (self.source_lang or True),
+            **vars(decoding),
+        }
 
 
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
-        translate_lines(*parse_arguments([TranslateArguments, DecodingArguments, LoadingArguments], __doc__, argv))
+        types = [TranslateArguments, DecodingArguments, LoadingArguments, WorkerArguments]
+        options, decoding, loading, workers = parse_arguments(types, __doc__, argv)
+        if options.shards is not None:
+            translate_corpus(options, decoding, loading, workers)
+            return
+        if workers != WorkerArguments() or launched():
+            raise ValueError("Several processes translate in shards: add --shards, and a folder as --output.")
+        translate_lines(options, decoding, loading)
+
+
+def translate_corpus(
+    options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments, workers: WorkerArguments
+) -> None:
+    """Translates in shards, and joins them."""
+    assert options.output is not None
+    assert options.shards is not None
+    if Path(options.output).exists() and not Path(options.output).is_dir():
+        raise ValueError(f"{options.output} is a file: with --shards, give the name of a folder for --output.")
+    note_bundled_model(options)
+    translation = CorpusTranslation(
+        options.output,
+        corpus_of(
+            options.input,
+            with_scores=options.with_scores,
+            n_best=options.n_best,
+            text_column=options.text_column,
+            translation_column=options.translation_column,
+        ),
+        options.model or [BUNDLED[0]],
+        loading,
+        options.generation(decoding),
+        partial(equal_ranges, number=options.shards),
+        window=4096 if options.window is None else options.window,
+    )
+    try:
+        translate_shards(translation, workers)
+        translation.join()
+    except KeyboardInterrupt:
+        print(f"stopped: {options.output} keeps the finished shards; the same command continues", file=sys.stderr)
+        raise
+    if is_first():
+        print(f"{translation.rows:,} rows in {translation.shards.whole}", file=sys.stderr)
+
+
+def note_bundled_model(options: TranslateArguments) -> None:
+    if not options.model:
+        print(BUNDLED_MODEL_NOTE, file=sys.stderr)
 
 
 def translate_lines(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
     interactive = not options.input and on_terminal(sys.stdin)
     lines = read_lines(options.input)
-    glossary = Glossary.from_file(options.glossary) if options.glossary else None
+    generation = options.generation(decoding)
     try:
         with open_output(options.output, overwrite=options.overwrite, resume=options.resume) as file:
-            if not options.model:
-                print(BUNDLED_MODEL_NOTE, file=sys.stderr)
+            note_bundled_model(options)
             translator = Translator.from_pretrained(
                 options.model or BUNDLED[0],
                 window=(1 if interactive else 4096) if options.window is None else options.window,
                 **vars(loading),
             )
-            translate: Translate = partial(
-                translator.translate,
-                n_best=options.n_best,
-                prefix=options.prefix,
-                glossary=glossary,
-                split_sentences=options.split_sentences and (options.source_lang or True),
-                **vars(decoding),
-            )
+            translate: Translate = partial(translator.translate, **generation)
             show_progress = bool(options.output) and on_terminal(sys.stderr)
-            with_scores = options.scores or options.n_best > 1
             if options.resume:
-                skip_finished_lines(lines, file, options.n_best, partial(_texts_of, translate, with_scores))
+                skip_finished_lines(lines, file, options.n_best, partial(_texts_of, translate, options.with_scores))
             for hypotheses in translate(lines, progress=show_progress):
-                file.write(output_lines(hypotheses, with_scores=with_scores))
+                file.write(output_lines(hypotheses, with_scores=options.with_scores))
                 file.flush()
     except KeyboardInterrupt:
         written_to = partial_of(options.output) if options.output else "the output"
@@ -169,17 +268,6 @@ def skip_finished_lines(
 
 def _texts_of(translate: Translate, with_scores: bool, sources: list[str]) -> list[str]:
     return [output_lines(hypotheses, with_scores=with_scores) for hypotheses in translate(sources)]
-
-
-# --- output ---
-
-
-def output_lines(hypotheses: Sequence[Hypothesis], *, with_scores: bool) -> str:
-    """The output lines for one input line."""
-    return "".join(
-        f"{hypothesis.score:.6f}\t{one_line(hypothesis.text)}\n" if with_scores else f"{one_line(hypothesis.text)}\n"
-        for hypothesis in hypotheses
-    )
 
 
 if __name__ == "__main__":

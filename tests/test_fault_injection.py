@@ -172,6 +172,26 @@ def test_the_old_result_or_the_new_one_is_whole(model, tmp_path, capsys, name, d
     assert {path.name for path in out.parent.iterdir()} == {"out"}
 
 
+@pytest.mark.parametrize("die", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["fails", "dies"])
+def test_shards_continue_after_any_failed_write(model, tmp_path, capsys, die):
+    words = ["--model", str(model), "--input", str(model / "lines.en"), "--max_extra_tokens", "1"]
+    translate.main([*words, "--output", str(tmp_path / "plain")])
+    expected, number, finished = (tmp_path / "plain").read_bytes(), 1, False
+    while not finished:
+        out = tmp_path / "work" / f"out{number}"
+        command = [*words, "--shards", "2", "--output", str(out)]
+        faults = Faults(tmp_path / "work", number, die)
+        finished = succeeds(lambda command=command: translate.main(command), faults)
+        if (out / "translations.txt").exists():
+            assert (out / "translations.txt").read_bytes() == expected, f"call {number}"
+        if not finished:
+            translate.main(command)
+        assert content(out).keys() == {"manifest.json", "translations.txt"}, f"call {number}"
+        assert (out / "translations.txt").read_bytes() == expected, f"call {number}"
+        number += 1
+    assert number > 20
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("die", [False, True], ids=["fails", "dies"])
 def test_a_training_run_survives_any_failed_write(recipe, tmp_path, capsys, die):  # noqa: F811

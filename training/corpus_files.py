@@ -12,6 +12,7 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -44,11 +45,11 @@ def _readers(
 ) -> list[Callable[[], Pairs]]:
     """Returns a reader for each table or pair of text files. A missing file raises before anything is read."""
     paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
-    texts = [path for path in paths if _kind(path) not in TABLES]
-    tables = [path for path in paths if _kind(path) in TABLES]
+    texts = [path for path in paths if kind_of(path) not in TABLES]
+    tables = [path for path in paths if kind_of(path) in TABLES]
     languages = (source_lang, target_lang)
     readers: list[Callable[[], Pairs]] = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
-    readers += [partial(TABLES[_kind(path)], path, languages, columns) for path in tables]
+    readers += [partial(TABLES[kind_of(path)], path, languages, columns) for path in tables]
     return readers
 
 
@@ -88,20 +89,20 @@ def _first_file(name: str) -> Path | None:
     return next((Path(path) for path in (name, f"{name}.gz") if Path(path).is_file()), None)
 
 
-def _kind(path: Path) -> str:
+def kind_of(path: Path) -> str:
     """Returns the suffix without `.gz`, which says the format."""
     return Path(path.name.removesuffix(".gz")).suffix
 
 
 def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tuple[Path, Path]]:
     """Returns pairs of text files: those that differ only in the language suffix, or any two files as they are."""
-    if len(paths) == 2 and not {_kind(path) for path in paths} & {f".{source_lang}", f".{target_lang}"}:
+    if len(paths) == 2 and not {kind_of(path) for path in paths} & {f".{source_lang}", f".{target_lang}"}:
         require_language(paths[0], source_lang)
         require_language(paths[1], target_lang)
         return [(paths[0], paths[1])]
     sides: dict[str, dict[str, Path]] = {}
     for path in paths:
-        language = _kind(path).removeprefix(".")
+        language = kind_of(path).removeprefix(".")
         if language not in (source_lang, target_lang):
             raise ValueError(
                 f"{path} is neither a table ({', '.join(TABLES)}) nor named after a language (.{source_lang} or "
@@ -120,7 +121,7 @@ def _pair_up(paths: list[Path], source_lang: str, target_lang: str) -> list[tupl
 
 def require_language(path: str | Path, language: str | None) -> None:
     """Refuses a file whose name ends in the code of another language, such as `.de` for French."""
-    code = _kind(Path(path)).removeprefix(".")
+    code = kind_of(Path(path)).removeprefix(".")
     if language is not None and len(code) == 2 and code.isalpha() and differ(code, language):
         raise ValueError(f"{path} is {code!r} by its name, but {language!r} is needed: give that file.")
 
@@ -155,11 +156,16 @@ def decoded_lines(file: Iterable[bytes], name: str, *, keep_ends: bool = False) 
 
 def lines_in_files(files: Iterable[str]) -> Iterator[str]:
     """Yields the lines of several plain text files, which may be gzipped."""
+    return chain.from_iterable(map(_lines, existing(files)))
+
+
+def existing(files: Iterable[str]) -> list[Path]:
+    """Returns files as paths, and refuses one that is not there."""
     paths = [Path(file) for file in files]
     for path in paths:
         if not path.is_file():
             raise ValueError(f"There is no file {str(path)!r}: check the path.")
-    return chain.from_iterable(map(_lines, paths))
+    return paths
 
 
 def _read_text(source_path: Path, target_path: Path) -> Pairs:
@@ -222,15 +228,21 @@ def _read_csv(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) 
 
 
 def _read_json_lines(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+    for where, _, row in json_rows(path):
+        yield _pair_of(row, languages, where)
+
+
+def json_rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yields the objects of a file of JSON lines: where each is, its line, and its content."""
     for number, line in enumerate(_lines(path), start=1):
         where = f"{path}, line {number}"
         try:
             row = json.loads(line)
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise ValueError(f"{where}: not valid JSON ({error}). Each line holds one object.") from error
         if not isinstance(row, dict):
             raise ValueError(f"{where}: {row!r:.40} is not an object such as " + '{"en": "...", "de": "..."}.')
-        yield _pair_of(row, languages, where)
+        yield where, line, row
 
 
 def _pair_of(row: dict[str, Any], languages: tuple[str, str], where: str) -> tuple[str, str]:
@@ -243,16 +255,22 @@ def _pair_of(row: dict[str, Any], languages: tuple[str, str], where: str) -> tup
 
 
 def _read_parquet(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+    number = 0
+    with open_parquet(path) as table:
+        for batch in table.iter_batches():
+            for row in batch.to_pylist():
+                number += 1
+                yield _pair_of(row, languages, f"{path}, row {number}")
+
+
+@contextmanager
+def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+    """Opens a Parquet file, which may be gzipped. An error while it is read names it."""
     with tempfile.TemporaryFile() as plain, _open(path) as file:
         if path.suffix == ".gz":  # Parquet is read from its end, and a gzip stream cannot seek there
             shutil.copyfileobj(file, plain)
         try:
-            table = pq.ParquetFile(plain if path.suffix == ".gz" else path)
-            number = 0
-            for batch in table.iter_batches():
-                for row in batch.to_pylist():
-                    number += 1
-                    yield _pair_of(row, languages, f"{path}, row {number}")
+            yield pq.ParquetFile(plain if path.suffix == ".gz" else path)
         except pa.ArrowInvalid as error:
             raise ValueError(f"{path} is not a complete Parquet file ({error}): copy or download it again.") from error
 

@@ -26,20 +26,30 @@ RANDOM = "[a-z0-9_]{8}"  # what `tempfile` puts into a name
 # --- files ---
 
 
-def write_text(path: str | Path, text: str) -> None:
-    """Writes a text file in UTF-8 atomically. Lines end in a line feed on every system."""
+@contextmanager
+def new_file(path: str | Path) -> Iterator[Path]:
+    """Gives an empty temporary file that is renamed to `path` when the block ends without an error.
+
+    Several processes may write one path at once, also from several computers: each has a file of its own, and the last
+    one stays.
+    """
     path = Path(os.path.realpath(path))  # a symbolic link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".new", dir=path.parent)
+    os.close(descriptor)
     try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", newline="\n") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        yield Path(temporary)
+        _sync(Path(temporary))
         os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates files that only their owner can read
         os.replace(temporary, path)
     finally:
         Path(temporary).unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file in UTF-8 atomically. Lines end in a line feed on every system."""
+    with new_file(path) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
+        file.write(text)
 
 
 def write_json(path: str | Path, content: Any) -> None:
@@ -165,11 +175,7 @@ def whole_folder(
 def sync_files(folder: Path) -> None:
     """Brings all files of a folder to the disk."""
     for path in (*folder.rglob("*"), folder):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        _sync(path)
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -255,6 +261,15 @@ def _recover(path: Path) -> None:
 
 
 # --- both ---
+
+
+def _sync(path: Path) -> None:
+    """Brings a file, or the names in a folder, to the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 @contextmanager

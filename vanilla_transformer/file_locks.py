@@ -74,7 +74,7 @@ def _open_and_lock(name: str, wait: bool) -> int:
         descriptor = os.open(name, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             _lock(descriptor, wait)
-            if _is_named(descriptor, name):
+            if is_named(descriptor, name):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -93,7 +93,7 @@ def _lock(descriptor: int, wait: bool) -> None:
         # Any other error: this file system has no locks.
 
 
-def _is_named(descriptor: int, name: str) -> bool:
+def is_named(descriptor: int, name: str | Path) -> bool:
     """Whether an open file still has that name."""
     try:
         return os.path.samestat(os.fstat(descriptor), os.stat(name))

@@ -264,6 +264,7 @@ class Translator:
         progress: bool = False,
         split_sentences: bool | str | None = None,
         glossary: GlossaryOption | Iterable[GlossaryOption] = None,
+        first_number: int = 1,
         **generation: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each text, best first, in the order of the texts.
@@ -283,6 +284,7 @@ class Translator:
                 score is the sum of the sentences'.
             glossary: Terms and their translations, as a `Glossary` or a dict: one for all texts, or one (or `None`)
                 for each text. A translation contains the target term for each source term of its text.
+            first_number: The number of the first text in warnings and errors.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
                 instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
@@ -297,7 +299,7 @@ class Translator:
                 raise ValueError("With split_sentences there is one glossary for all texts: give that.")
             options = {"sample": sample, "progress": progress, "glossary": glossary, **generation}
             next(self.translate([], split_sentences=False, **options), None)  # all checks run now
-            return self._translate_documents(texts, language, options)
+            return self._translate_documents(enumerate(texts, start=first_number), language, options)
         options = self._generation_options(n_best, sample, generation)
         if glossary is not None and sample:
             raise ValueError("A glossary needs a search: leave out sample=True, or the glossary.")
@@ -306,7 +308,7 @@ class Translator:
         if attention:
             self.backend.require_support("attention=True")
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
-        numbered = enumerate(_requests(texts, prefix, glossary), start=1)
+        numbered = enumerate(_requests(texts, prefix, glossary), start=first_number)
         bar = logging.tqdm(total=_length_of(texts), desc="translating", unit=" texts", disable=not progress)
         # A generator starts with the first `next`. All checks above run now.
         if self.long_texts == "cut":
@@ -362,10 +364,9 @@ class Translator:
         return self.languages.source
 
     def _translate_documents(
-        self, texts: Iterable[str], language: str, options: dict[str, Any]
+        self, numbered: Iterator[tuple[int, str]], language: str, options: dict[str, Any]
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts sentence by sentence, a window of texts at a time."""
-        numbered = enumerate(texts, start=1)
         while documents := list(islice(numbered, self.window)):
             for number, text in documents:
                 _require_text(number, text)

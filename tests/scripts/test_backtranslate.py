@@ -24,7 +24,7 @@ def command(model_folder, tmp_path):
     """Returns the words of a command line on the text above; the model gets its conversions in a copy."""
     folder = shutil.copytree(model_folder, tmp_path / "model")
     (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
-    where = ["--model", str(folder), "--input", str(tmp_path / "text.de"), "--part_size", "4"]
+    where = ["--model", str(folder), "--input", str(tmp_path / "text.de"), "--shard_size", "4"]
     return lambda name, *words: [*where, "--output_dir", str(tmp_path / name), *QUICK, *words]
 
 
@@ -46,7 +46,7 @@ def test_back_translation_writes_cleaned_tagged_pairs(command, tmp_path, capsys)
     assert report["cleaning"] == {"loaded": 18, "empty side": 3, "duplicate": 11, "kept": 4}
     assert report["texts"] == 18
     assert "pairs loaded" in capsys.readouterr().out
-    assert not (tmp_path / "back.parts").exists()
+    assert not (tmp_path / "back.shards").exists()
     with pytest.raises(SystemExit, match="is already there"):
         backtranslate.main(command("back", *words))
 
@@ -99,7 +99,7 @@ def test_real_pairs_are_repeated_to_the_ratio(command, tmp_path):
         (["--sample", "--num_beams", "4"], "--num_beams 4 is for searches"),
         (["--ratio", "2"], "needs --real_files"),
         (["--target_lang", "en"], "give two languages"),
-        (["--part_size", "0"], "part_size=0 must be at least 1"),
+        (["--shard_size", "0"], "shard_size=0 must be at least 1"),
         (["--input", "nowhere.de"], "There is no file 'nowhere.de'"),
     ],
 )
@@ -109,11 +109,25 @@ def test_mistakes_get_a_sentence(command, words, message):
 
 
 @pytest.mark.slow
+def test_several_processes_write_the_same_pairs(command, tmp_path):
+    backtranslate.main(command("whole", "--sample"))
+    backtranslate.main(command("two", "--sample", "--processes", "2"))
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "-m"]
+    module = "vanilla_transformer.scripts.backtranslate"
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([*launcher, module, *command("launched", "--sample")], check=True, env=environment, cwd="/")
+    for name in ("train.en", "train.de", "report.json"):
+        expected = (tmp_path / "whole" / name).read_bytes()
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "launched" / name).read_bytes() == expected
+    assert not list(tmp_path.glob("*.shards"))
+
+
+@pytest.mark.slow
 def test_a_process_that_is_killed_continues(command, tmp_path):
     backtranslate.main(command("whole", "--sample"))
     words = [sys.executable, "-m", "vanilla_transformer.scripts.backtranslate", *command("killed", "--sample")]
     process = subprocess.Popen(words, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd="/")
-    while process.poll() is None and not (tmp_path / "killed.parts" / "part-000001.txt").exists():
+    while process.poll() is None and not list((tmp_path / "killed.shards").glob("shard-00001*.txt")):
         pass
     process.send_signal(signal.SIGKILL)
     process.wait()

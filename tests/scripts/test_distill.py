@@ -27,7 +27,7 @@ def command(model_folder, tmp_path):
     """Returns the words of a command line on the pairs above."""
     for side, language in enumerate(["en", "de"]):
         (tmp_path / f"pairs.{language}").write_text("".join(f"{pair[side]}\n" for pair in PAIRS))
-    where = ["--train_files", str(tmp_path / "pairs"), "--part_size", "2", "--model", str(model_folder)]
+    where = ["--train_files", str(tmp_path / "pairs"), "--shard_size", "2", "--model", str(model_folder)]
     return lambda name, *words: [*where, *words, "--output_dir", str(tmp_path / name), *QUICK]
 
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import os
 import re
 import shutil
@@ -11,6 +12,8 @@ import sys
 from functools import partial as bind
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from vanilla_transformer import Translator
@@ -286,3 +289,93 @@ def test_a_long_line_is_cut_with_a_warning_or_translated_in_chunks(model_folder,
     cat, dog = expected(model_folder, ["The cat sleeps.", "A dog runs in the garden."])
     assert capsys.readouterr().out.splitlines() == [cat, f"{cat} {dog} {cat}"]
     assert len(warnings) == 1
+
+
+# --- shards ---
+
+
+@pytest.mark.parametrize("options", [[], ["--processes", "2"]])
+def test_shards_give_the_same_lines(model_folder, tmp_path, capsys, options):
+    words = ["--model", str(model_folder), "--input", write(tmp_path / "in", LINES), *QUICK]
+    translate.main([*words, "--output", str(tmp_path / "plain")])
+    sharded = [*words, *options, "--output", f"{tmp_path}/out/", "--shards", "4"]
+    translate.main(sharded)
+    assert (tmp_path / "out" / "translations.txt").read_bytes() == (tmp_path / "plain").read_bytes()
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"manifest.json", "translations.txt"}
+    assert "10 rows in" in capsys.readouterr().err
+    before = (tmp_path / "out" / "translations.txt").stat()
+    translate.main(sharded)  # nothing is left to do
+    assert (tmp_path / "out" / "translations.txt").stat() == before
+    with pytest.raises(SystemExit, match="was begun with prefix=None, not 'Ein': continue it with the same options"):
+        translate.main([*sharded, "--prefix", "Ein"])
+
+
+def test_another_input_or_model_does_not_continue_shards(model_folder, tmp_path):
+    folder = shutil.copytree(model_folder, tmp_path / "model")
+    words = ["--model", str(folder), "--input", write(tmp_path / "in", LINES[:4]), *QUICK, "--shards", "2"]
+    translate.main([*words, "--output", str(tmp_path / "out")])
+    write(tmp_path / "in", LINES[:3])
+    with pytest.raises(SystemExit, match="begun with content of the input="):
+        translate.main([*words, "--output", str(tmp_path / "out")])
+    write(tmp_path / "in", LINES[:4])
+    settings = json.loads((folder / "generation_config.json").read_text())
+    (folder / "generation_config.json").write_text(json.dumps({**settings, "num_beams": 2}))
+    with pytest.raises(SystemExit, match="begun with content of the model="):
+        translate.main([*words, "--output", str(tmp_path / "out")])
+
+
+def test_tables_get_a_column(model_folder, tmp_path):
+    rows = [{"id": number, "en": line} for number, line in enumerate(LINES)]
+    write(tmp_path / "in.jsonl", [json.dumps(row) for row in rows])
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "in.parquet")
+    translations = Translator.from_pretrained(model_folder, device="cpu")(LINES, max_extra_tokens=3)
+    expected = [{**row, "de": text} for row, text in zip(rows, translations, strict=True)]
+    for name in ("in.jsonl", "in.parquet"):
+        words = ["--model", str(model_folder), "--input", str(tmp_path / name), "--output", f"{tmp_path}/{name}.out"]
+        columns = ["--text_column", "en", "--translation_column", "de"]
+        translate.main([*words, *columns, "--shards", "3", *QUICK])
+    found = (tmp_path / "in.jsonl.out" / "translations.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line) for line in found] == expected
+    assert pq.read_table(tmp_path / "in.parquet.out" / "translations.parquet").to_pylist() == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--shards", "0"], "shards=0 must be at least 1"),
+        (["--shards", "2"], "--shards needs --input, files that can be read again, and --output, a folder"),
+        (["--shards", "2", "--input", "IN", "--output", "new", "--overwrite"], "leave out --overwrite: the same comm"),
+        (["--shards", "2", "--input", "IN", "--output", "IN"], "in is a file: with --shards, give the name of a fol"),
+        (["--shards", "2", "--input", "IN", "--output", "FOLDER"], "holds in, but no manifest.json: choose another"),
+        (["--processes", "2"], "Several processes translate in shards: add --shards"),
+        (["--text_column", "en"], "--text_column is for tables, which are translated in shards: add --shards 1"),
+        (["--input", "in.parquet"], r"in.parquet is a table \(Parquet\), which is translated in shards: add --shards"),
+        (["--shards", "2", "--input", "IN", "--output", "NEW", "--n_best", "9"], "n_best=9 is more than num_beams=4"),
+    ],
+)
+def test_mistakes_with_shards_get_a_sentence(model_folder, tmp_path, arguments, message):
+    (tmp_path / "folder").mkdir()
+    places = {"IN": write(tmp_path / "folder" / "in", ["a"]), "FOLDER": f"{tmp_path}/folder", "NEW": f"{tmp_path}/new"}
+    with pytest.raises(SystemExit, match=message):
+        translate.main(["--model", str(model_folder), *QUICK, *(places.get(word, word) for word in arguments)])
+    assert not (tmp_path / "new").exists()  # a corrected command can begin
+
+
+def test_ctrl_c_keeps_the_finished_shards(model_folder, tmp_path, monkeypatch, capsys):
+    original, calls = Translator.translate, []
+
+    def stops(self, texts, **options):
+        calls.append(1)
+        if len(calls) == 4:  # the first call checks the options
+            raise KeyboardInterrupt
+        return original(self, texts, **options)
+
+    words = ["--model", str(model_folder), "--input", write(tmp_path / "in", LINES), *QUICK, "--shards", "5"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Translator, "translate", stops)
+        with pytest.raises(SystemExit):
+            translate.main([*words, "--output", str(tmp_path / "out")])
+    assert "keeps the finished shards; the same command continues" in capsys.readouterr().err
+    assert len(list((tmp_path / "out").glob("shard-*"))) == 2
+    translate.main([*words, "--output", str(tmp_path / "out")])
+    assert read(tmp_path / "out" / "translations.txt") == expected(model_folder)

@@ -30,6 +30,7 @@ PACKAGE = [
     "dropout",
     "loss",
     "beam_search",
+    "decoder_step",
     "lexical_constraints",
     "glossary",
     "translation_head",

@@ -53,10 +53,12 @@ PACKAGE = [
     "converters/marian",
     "converters/fairseq",
     "converters/ctranslate2",
+    "converters/onnx",
     "backends/protocol",
     "backends/torch",
     "backends/ensemble",
     "backends/ctranslate2",
+    "backends/onnx",
     "backends/__init__",
     "chunks",
     "translation",
@@ -89,6 +91,7 @@ SERVE = {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette
 OPTIONAL = {
     "converters/ctranslate2": {"ctranslate2"},
     "backends/ctranslate2": {"ctranslate2"},
+    "converters/onnx": {"onnxruntime"},
     "sentences": {"sentencex"},
     **{f"serving/{name}": SERVE for name in ("errors", "metrics", "requests", "api", "page", "server")},
 }

@@ -302,13 +302,14 @@ def _top(values: torch.Tensor, added: torch.Tensor, number: int, group: int = 64
         return (values + added[..., None]).flatten(1).topk(number, dim=1)
     maxima = values[..., : groups * group].unflatten(-1, (groups, group)).amax(-1) + added[..., None]
     chosen = maxima.flatten(1).topk(number, dim=1).indices  # [B, number]
-    starts = chosen // groups * length + chosen % groups * group
-    members = (starts[..., None] + torch.arange(group, device=values.device)).flatten(1)
-    places = torch.arange(rows * length, device=values.device).view(rows, length)
-    rest = places[:, groups * group :].flatten().expand(len(values), -1)
-    members = torch.cat([members, rest], dim=1)
-    best, indices = (values.flatten(1).gather(1, members) + added.gather(1, members // length)).topk(number, dim=1)
-    return best, members.gather(1, indices)
+    row = chosen // groups
+    starts = row * length + chosen % groups * group
+    members = starts[..., None] + torch.arange(group, device=values.device)  # [B, number, group]
+    inside = values.flatten(1).gather(1, members.flatten(1)) + added.gather(1, row).repeat_interleave(group, dim=1)
+    rest = (values[..., groups * group :] + added[..., None]).flatten(1)
+    places = torch.arange(rows * length, device=values.device).view(rows, length)[:, groups * group :].flatten()
+    best, indices = torch.cat([inside, rest], dim=1).topk(number, dim=1)
+    return best, torch.cat([members.flatten(1), places.expand(len(values), -1)], dim=1).gather(1, indices)
 
 
 def _pick(hypotheses: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:

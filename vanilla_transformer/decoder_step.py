@@ -15,6 +15,7 @@ tokens, H heads, D d_model, d width of a head, V vocabulary.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -105,7 +106,7 @@ def pack(*layers: nn.Linear) -> PackedLinear:
     Args:
         layers: The layers; all have biases, or there is only one.
     """
-    probe = torch.rand(layers[0].in_features, generator=torch.Generator().manual_seed(0))
+    probe = _probe(layers[0].in_features)
     fingerprint = torch.cat([F.linear(probe, layer.weight, layer.bias) for layer in layers])
     packed = _PACKED.get(layers[0])
     if packed is None or not torch.equal(packed.fingerprint, fingerprint):
@@ -113,6 +114,11 @@ def pack(*layers: nn.Linear) -> PackedLinear:
         bias = None if layers[0].bias is None else torch.cat([layer.bias.detach() for layer in layers])
         packed = _PACKED[layers[0]] = PackedLinear(weight, bias, fingerprint)
     return packed
+
+
+@lru_cache
+def _probe(width: int) -> torch.Tensor:
+    return torch.rand(width, generator=torch.Generator().manual_seed(0))
 
 
 class PackedLayer:
@@ -171,7 +177,7 @@ def _attend(
     sentences, beams, heads, width = query.shape
     rows = query.transpose(1, 2).reshape(-1, beams, width)  # [B * H, K, d]
     if mask is None:
-        scores = torch.bmm(rows, keys).mul_(scaling)
+        scores = torch.baddbmm(rows.new_empty(()), rows, keys, beta=0, alpha=scaling)  # adds nothing
     else:
         scores = torch.baddbmm(mask, rows, keys, alpha=scaling)
     output = torch.bmm(scores.softmax(-1), values).view(sentences, heads, beams, width)

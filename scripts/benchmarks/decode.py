@@ -9,8 +9,8 @@ lines by length, searches with `beam_search`, and computes in float32 or int8, w
 with CTranslate2 and ONNX Runtime. Exporting to ONNX takes a while: --engines leaves it out. With --references each
 system has its BLEU, which shows the cost of int8.
 
-With --equal_work all systems get the first --batch_size lines as one batch, and no translation ends before --length
-tokens.
+With --equal_work all systems get one batch of --batch_size lines of similar length, and no translation ends before
+--length tokens.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -107,7 +107,7 @@ def measure(options: DecodeBenchmarkArguments) -> Iterator[Table]:
         notes.append(f"BLEU: {bleu(references, references).signature}")
     work = None
     if options.equal_work:
-        lines = lines[: options.batch_size]
+        lines = of_similar_length(lines, decoders.tokenizer, options.batch_size)
         work = equal_work(decoders, lines)
         notes.append("All systems decode one batch for the same number of steps; no translation ends before.")
     for beams in options.num_beams:
@@ -121,6 +121,13 @@ def measure(options: DecodeBenchmarkArguments) -> Iterator[Table]:
             reference=REFERENCE,
             notes=[*notes, *gpu_notes(device)],
         )
+
+
+def of_similar_length(lines: list[str], tokenizer: PreTrainedTokenizerBase, number: int) -> list[str]:
+    """The lines in the middle, by their tokens: the encoder has little padding, which some systems leave out."""
+    ordered = sorted(lines, key=lambda line: len(tokenizer(line)["input_ids"]))
+    start = max(len(ordered) - number, 0) // 2
+    return ordered[start : start + number]
 
 
 def equal_work(decoders: "Decoders", lines: list[str]) -> EqualWork:

@@ -317,5 +317,6 @@ class PackedSteps(RowPerSentence):
         return logits.view(*tokens.shape, -1)
 
     def keep(self, sentences: torch.Tensor) -> None:
-        for part in (*self.memories, self.masks):
-            part.keep(sentences)
+        for memory in self.memories:
+            memory.keep(sentences)
+        self.masks.keep(sentences)

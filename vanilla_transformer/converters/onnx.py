@@ -24,7 +24,8 @@ Shapes: B batch, S source tokens, T new tokens, P earlier keys, H heads, D d_mod
 import hashlib
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal, get_args
@@ -208,9 +209,8 @@ class _Graph(nn.Module):
 def _write_graph(
     model: nn.Module, function: Callable[..., Any], inputs: tuple[Any, ...], shapes: tuple[Any, ...], path: Path
 ) -> None:
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # its warnings, here and below, are about torch's own code
     graph = _Graph(model, function).eval()
-    with warnings.catch_warnings():
+    with _without_warnings("torch.onnx"), warnings.catch_warnings():  # they are about torch's own code
         warnings.simplefilter("ignore")
         torch.onnx.export(
             graph, inputs, path, dynamo=True, dynamic_shapes=(shapes,), verbose=False, external_data=False
@@ -221,7 +221,19 @@ def _quantize(path: Path) -> None:
     """Rounds the weights of matrix products to 8 bits, with one scale for each output."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    logging.getLogger().setLevel(max(logging.getLogger().level, logging.WARNING))
-    quantize_dynamic(
-        path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QInt8
-    )
+    with _without_warnings(None):  # it recommends a pre-processing that is meant for convolutions
+        quantize_dynamic(
+            path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QInt8
+        )
+
+
+@contextmanager
+def _without_warnings(logger_name: str | None) -> Iterator[None]:
+    """Inside, a logger reports only errors."""
+    logger = logging.getLogger(logger_name)
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

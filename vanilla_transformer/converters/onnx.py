@@ -218,12 +218,15 @@ def _write_graph(
 
 
 def _quantize(path: Path) -> None:
-    """Rounds the weights of matrix products to 8 bits, with one scale for each output."""
+    """Rounds the weights of matrix products to 8 bits, with one scale for each output.
+
+    The weights are unsigned: ONNX Runtime multiplies signed ones with instructions that overflow on CPUs without VNNI.
+    """
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     with _without_warnings(None):  # it recommends a pre-processing that is meant for convolutions
         quantize_dynamic(
-            path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QInt8
+            path, path, op_types_to_quantize=["MatMul", "Gemm"], per_channel=True, weight_type=QuantType.QUInt8
         )
 
 

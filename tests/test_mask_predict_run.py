@@ -170,9 +170,10 @@ def test_the_exported_folder_decodes_the_same_without_this_package(run, tmp_path
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("objective", ["uniform_masking", "glancing"])
-def test_it_learns_to_reverse_sentences(recipe, objective, tmp_path):
-    """From scratch, with the length of every translation."""
+@pytest.mark.parametrize(("objective", "several_iterations"), [("uniform_masking", (1, 4)), ("glancing", (1,))])
+def test_it_learns_to_reverse_sentences(recipe, objective, several_iterations, tmp_path):
+    """From scratch, with the length of every translation. Glancing teaches one pass: a model that makes no mistakes is
+    shown no tokens, and forgets what to do with them."""
     sizes = {"encoder_layers": 2, "decoder_layers": 2, "d_model": 64, "dropout": 0.0, "max_length_difference": 4}
     keys = {"max_steps": 600, "max_tokens": 1024, "warmup_steps": 100, "logging_steps": 100, "save_steps": 600}
     keys |= {"learning_rate": 0.003, "lr_scheduler_type": "linear"}
@@ -184,6 +185,6 @@ def test_it_learns_to_reverse_sentences(recipe, objective, tmp_path):
     train.main(recipe(output_dir=str(folder), objective=objective, model_config=sizes, **corpus, **keys))
     translator = Translator.from_pretrained(folder / "model")
     sources, targets = ((tmp_path / f"pairs1.{side}").read_text().splitlines() for side in ("en", "de"))
-    for iterations in (1, 4):
+    for iterations in several_iterations:
         written = translator(sources, iterations=iterations, length_candidates=2)
         assert sum(text == target for text, target in zip(written, targets, strict=True)) >= 90

@@ -30,6 +30,7 @@ PACKAGE = [
     "dropout",
     "loss",
     "beam_search",
+    "decoder_step",
     "lexical_constraints",
     "glossary",
     "translation_head",
@@ -54,10 +55,12 @@ PACKAGE = [
     "converters/marian",
     "converters/fairseq",
     "converters/ctranslate2",
+    "converters/onnx",
     "backends/protocol",
     "backends/torch",
     "backends/ensemble",
     "backends/ctranslate2",
+    "backends/onnx",
     "backends/__init__",
     "chunks",
     "translation",
@@ -90,6 +93,7 @@ SERVE = {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette
 OPTIONAL = {
     "converters/ctranslate2": {"ctranslate2"},
     "backends/ctranslate2": {"ctranslate2"},
+    "converters/onnx": {"onnxruntime"},
     "sentences": {"sentencex"},
     **{f"serving/{name}": SERVE for name in ("errors", "metrics", "requests", "api", "page", "server")},
 }

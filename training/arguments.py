@@ -323,8 +323,10 @@ class LoadingArguments:
 
     help_group: ClassVar[str] = "loading"
 
-    backend: Literal["torch", "ctranslate2"] = key(
-        "torch", "Engine that decodes; ctranslate2 is faster and keeps its converted model beside the original."
+    backend: Literal["torch", "ctranslate2", "onnx"] = key(
+        "torch",
+        "Engine that decodes; ctranslate2 is faster and keeps its converted model beside the original; onnx takes the "
+        "output of vanilla-export-onnx.",
     )
     quantization: str = key(
         "float32",

@@ -99,10 +99,10 @@ def search(
     beams, wanted = generation_config.num_beams, generation_config.num_return_sequences
     prefix = input_ids[::beams]  # `generate` repeats everything for each beam
     limits = _limits(prefix, model_kwargs, max_extra_tokens, generation_config.max_length)  # [B]
-    rules = Rules(generation_config, logits_processor, stopping_criteria)
+    selection = selection or MostProbable()
+    rules = Rules(generation_config, logits_processor, stopping_criteria, selection.ranks_by_logits)
     finished = Finished(prefix, beams, int(limits.max()), generation_config, penalty, alpha)
     trace = Trace(generation_config)
-    selection = selection or MostProbable()
     selection.start(prefix, rules)
     stepper = make_stepper(model, beams, model_kwargs)
     can_drop = stepper.can_drop and rules.treat_rows_alike and not trace.is_wanted
@@ -166,10 +166,15 @@ class Rules:
         config: `num_beams`, the end of sentence and `forced_eos_token_id`.
         logits_processor: All processors that `generate` prepared.
         stopping_criteria: All criteria that `generate` prepared.
+        can_rank_by_logits: Whether continuations of one hypothesis may be ranked by other numbers in the same order.
     """
 
     def __init__(
-        self, config: GenerationConfig, logits_processor: LogitsProcessorList, stopping_criteria: StoppingCriteriaList
+        self,
+        config: GenerationConfig,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        can_rank_by_logits: bool = False,
     ):
         self.beams, self.end = config.num_beams, config._eos_token_tensor
         # The library would force the end at one length for all sentences. Here each sentence has its own limit.
@@ -184,6 +189,11 @@ class Rules:
             for criterion in stopping_criteria
             if not isinstance(criterion, (EosTokenCriteria, MaxLengthCriteria))
         )
+        # Greedy search needs no probabilities, unless somebody asks for them.
+        self.needs_probabilities = not (
+            can_rank_by_logits and self.beams == 1 and not self.processors and not config.return_dict_in_generate
+        )
+        self.room = torch.empty(0)
 
     @property
     def treat_rows_alike(self) -> bool:
@@ -199,13 +209,20 @@ class Rules:
         return self.beams * (2 if self.end is None else 1 + len(self.end))
 
     def log_probabilities(self, logits: torch.Tensor, tokens: torch.Tensor, at_limit: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities [B, K, V] of the next token after hypotheses [B, K, T], under all processors."""
-        log_probabilities = logits.float().log_softmax(-1)
+        """Log-probabilities [B, K, V] of the next token after hypotheses [B, K, T], under all processors. The next
+        call may overwrite them."""
+        log_probabilities = self._log_softmax(logits.float()) if self.needs_probabilities else logits.float()
         if self.processors:
             log_probabilities = self._process(tokens, log_probabilities)
         if self.forced_end is not None and at_limit.any():
             log_probabilities = _force(log_probabilities, at_limit, self.forced_end)
         return log_probabilities
+
+    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """Writes to the same memory at each step: new memory costs more than the computation."""
+        if self.room.shape != logits.shape:
+            self.room = torch.empty_like(logits)
+        return torch.log_softmax(logits, -1, out=self.room)
 
     def _process(self, tokens: torch.Tensor, log_probabilities: torch.Tensor) -> torch.Tensor:
         """Processors expect K rows for each sentence. At the first step there is only one: it is repeated."""
@@ -225,7 +242,12 @@ class Rules:
 
 
 class MostProbable:
-    """Chooses which continuations of the hypotheses to keep: the most probable."""
+    """Chooses which continuations of the hypotheses to keep: the most probable.
+
+    `ranks_by_logits` says that with one hypothesis the logits lead to the same choice as their probabilities.
+    """
+
+    ranks_by_logits = True
 
     def start(self, prefix: torch.Tensor, rules: Rules) -> None:
         """Begins the search of sentences whose translations start with `prefix` [B, P]."""
@@ -264,29 +286,30 @@ def _best_continuations(
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The best continuations of the K hypotheses of each sentence: total log-probability, hypothesis and token, each
     [B, number]. If there are fewer, impossible ones fill the rest."""
-    best, tokens = _top(log_probabilities, min(number, log_probabilities.shape[-1]))  # of each hypothesis
-    candidates = (best + totals[..., None]).flatten(1)
-    if candidates.shape[1] < number:
-        missing = (0, number - candidates.shape[1])
-        candidates = torch.nn.functional.pad(candidates, missing, value=-torch.inf)
-        tokens = torch.nn.functional.pad(tokens.flatten(1), missing)
-    totals, chosen = candidates.topk(number, dim=1)
-    origins = (chosen // best.shape[-1]).clamp(max=log_probabilities.shape[1] - 1)
-    return totals, origins, tokens.flatten(1).gather(1, chosen)
+    beams, vocab_size = log_probabilities.shape[1:]
+    best, places = _top(log_probabilities, totals, min(number, beams * vocab_size))
+    missing = (0, number - best.shape[1])
+    best, places = torch.nn.functional.pad(best, missing, value=-torch.inf), torch.nn.functional.pad(places, missing)
+    return best, places // vocab_size, places % vocab_size
 
 
-def _top(values: torch.Tensor, number: int, group: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """`values.topk(number)` over a long last dimension, several times faster: the best `number` values are in the
-    `number` groups with the best maxima."""
-    whole = values.shape[-1] // group * group
-    if whole // group <= 4 * number:
-        return values.topk(number, dim=-1)
-    groups = values[..., :whole].unflatten(-1, (-1, group)).amax(-1).topk(number, dim=-1).indices
-    members = (groups[..., None] * group + torch.arange(group, device=values.device)).flatten(-2)
-    rest = torch.arange(whole, values.shape[-1], device=values.device).expand(*members.shape[:-1], -1)
-    members = torch.cat([members, rest], dim=-1)
-    best, indices = values.gather(-1, members).topk(number, dim=-1)
-    return best, members.gather(-1, indices)
+def _top(values: torch.Tensor, added: torch.Tensor, number: int, group: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(values + added[..., None]).flatten(1).topk(number)` of values [B, K, V], several times faster: the best
+    `number` values are in the `number` groups with the best maxima."""
+    rows, length = values.shape[1:]
+    groups = length // group  # of a row; what remains is the rest
+    if rows * groups <= 4 * number:
+        return (values + added[..., None]).flatten(1).topk(number, dim=1)
+    maxima = values[..., : groups * group].unflatten(-1, (groups, group)).amax(-1) + added[..., None]
+    chosen = maxima.flatten(1).topk(number, dim=1).indices  # [B, number]
+    row = chosen // groups
+    starts = row * length + chosen % groups * group
+    members = starts[..., None] + torch.arange(group, device=values.device)  # [B, number, group]
+    inside = values.flatten(1).gather(1, members.flatten(1)) + added.gather(1, row).repeat_interleave(group, dim=1)
+    rest = (values[..., groups * group :] + added[..., None]).flatten(1)
+    places = torch.arange(rows * length, device=values.device).view(rows, length)[:, groups * group :].flatten()
+    best, indices = torch.cat([inside, rest], dim=1).topk(number, dim=1)
+    return best, torch.cat([members.flatten(1), places.expand(len(values), -1)], dim=1).gather(1, indices)
 
 
 def _pick(hypotheses: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
@@ -380,8 +403,8 @@ class Trace:
 
 def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict) -> "RowPerBeam | RowPerSentence":
     """Chooses how the model runs. A model may bring its own stepper, as an ensemble does."""
-    if hasattr(model, "make_stepper"):
-        return model.make_stepper(beams, model_kwargs)
+    if hasattr(model, "make_stepper") and (stepper := model.make_stepper(beams, model_kwargs)) is not None:
+        return stepper
     return (RowPerSentence if RowPerSentence.fits(model, model_kwargs) else RowPerBeam)(model, beams, model_kwargs)
 
 

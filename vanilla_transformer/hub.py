@@ -41,7 +41,7 @@ EXPORTED_MODULES = (
     *("presets", "spelling", "positions", "scores", "full_attention", "window_attention", "longformer_attention"),
     *("lsh_attention", "patterns", "translation_config", "reversible"),
     *("configuration_vanilla_transformer", "configuration_rnn_search", "configuration_mask_predict"),
-    *("dropout", "loss", "beam_search", "mask_predict", "translation_head"),
+    *("dropout", "loss", "beam_search", "decoder_step", "mask_predict", "translation_head"),
     *("modeling_vanilla_transformer", "modeling_rnn_search", "modeling_mask_predict"),
 )
 WEIGHTS = "model.safetensors"

@@ -33,6 +33,8 @@ class LexicalConstraints(MostProbable):
         continues_word: Marks the tokens that continue the word before them [V]; without it none do.
     """
 
+    ranks_by_logits = False  # the continuations of several terms are compared
+
     def __init__(self, terms: Sequence[Sequence[Term]], continues_word: torch.Tensor | None = None):
         number, length = max(map(len, terms)), max((len(term) for row in terms for term in row), default=1)
         self.terms = torch.full((len(terms), max(number, 1), length + 1), -1)  # [B, M, L + 1], padded

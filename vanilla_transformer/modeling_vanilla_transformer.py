@@ -32,12 +32,14 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .configuration_vanilla_transformer import VARIANTS, VanillaTransformerConfig
+from .decoder_step import PackedSteps, make_packed_steps
 from .dropout import Dropout
+from .full_attention import FullAttention
 from .loss import CROSS_ENTROPY, LabelSmoothedCrossEntropy
 from .patterns import PATTERNS
 from .positions import POSITIONS, PositionEncoding, rotate
 from .reversible import run_reversibly
-from .scores import SCORES, Score
+from .scores import SCORES, DotProduct, ScaledDotProduct, Score
 from .translation_head import TokenEmbedding, TranslationHead
 
 
@@ -646,6 +648,10 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         takes_any_mask = PATTERNS[self.config.decoder_attention_pattern].takes_any_mask
         return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
 
+    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> PackedSteps | None:
+        """Lets beam search run packed layers, if the decoder is made of `PACKABLE` modules only."""
+        return make_packed_steps(self, beams, model_kwargs, PACKABLE)
+
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
         """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
         past_key_values.self_attention_cache.reorder_cache(beam_idx)
@@ -725,6 +731,15 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
+
+
+# The modules whose computation `decoder_step` repeats. A subclass may compute something else, so it is not among them.
+PACKABLE = (
+    *(VanillaTransformerDecoder, VanillaTransformerDecoderLayer, VanillaTransformerAttention),
+    *(VanillaTransformerFeedForward, VanillaTransformerPostNorm, VanillaTransformerPreNorm),
+    *(VanillaTransformerEmbedding, Dropout, FullAttention, ScaledDotProduct, DotProduct),
+    *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
+)
 
 
 def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:

@@ -2,16 +2,20 @@
 
     vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de --sentences 1000
     vanilla-benchmark decode --preset base --input data/test.en --num_beams 4
+    vanilla-benchmark decode --preset base --input data/test.en --equal_work
 
 The reference is a loop over MarianMT's `generate` on the lines in file order, 32 at a time. The `Translator` sorts the
-lines by length, searches with `beam_search`, and computes in float32 or int8, with torch or, if it is installed, with
-CTranslate2. ONNX Runtime (`pip install onnx onnxscript onnxruntime`) runs the exported graphs of this model in the
-same loop as MarianMT. With --references each system has its BLEU, which shows the cost of int8.
+lines by length, searches with `beam_search`, and computes in float32 or int8, with torch or, if they are installed,
+with CTranslate2 and ONNX Runtime. Exporting to ONNX takes a while: --engines leaves it out. With --references each
+system has its BLEU, which shows the cost of int8.
+
+With --equal_work all systems get one batch of --batch_size lines of similar length, and no translation ends before
+--length tokens.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from functools import cached_property, partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from statistics import median
 from typing import Any
@@ -22,6 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vanilla_transformer import Translator, VanillaTransformerForConditionalGeneration, beam_search
 from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.converters.marian import load, to_marian
+from vanilla_transformer.scripts.benchmarks.equal_work import EqualWork, make_endless
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
@@ -32,7 +37,6 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
     speed_ratios,
     take_turns,
 )
-from vanilla_transformer.scripts.benchmarks.onnx_model import OnnxModel
 from vanilla_transformer.scripts.benchmarks.peers import configuration
 from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
@@ -42,7 +46,11 @@ from vanilla_transformer.training.metrics import bleu, require_same_number
 
 
 REFERENCE = "MarianMT generate"
-ONNX = ("onnx", "onnxscript", "onnxruntime")  # the packages that export a model and run it
+# The engines beside torch: their names in tables, and the packages that convert a model and run it.
+ENGINES = {
+    "ctranslate2": ("CTranslate2", ("ctranslate2",)),
+    "onnx": ("ONNX Runtime", ("onnx", "onnxscript", "onnxruntime")),
+}
 
 
 @dataclass
@@ -58,10 +66,17 @@ class DecodeBenchmarkArguments(MeasurementArguments):
     batch_size: int = key(32, "Lines in a batch; the Translator makes its own batches.")
     length: int = key(20, "With --preset: tokens in each translation.")
     num_beams: list[int] = key([4, 1], "Beam sizes to measure; 1 is greedy.")
+    engines: list[str] = key(list(ENGINES), "Engines to measure besides torch, if they are installed.")
+    equal_work: bool = key(False, "With --preset: one batch, and the same number of steps for all systems.")
     rounds: int = key(3, "Number of rounds.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        for name in self.engines:
+            if name not in ENGINES:
+                raise ValueError(f"--engines {name} is unknown: choose from {', '.join(ENGINES)}.")
+        if self.equal_work and (not self.preset or self.dtype != "float32" or self.device not in (None, "cpu")):
+            raise ValueError("--equal_work measures random weights in float32 on the CPU: give --preset.")
         if bool(self.model) == bool(self.preset):
             raise ValueError("Give either --model or --preset: the model that translates.")
         if not self.input:
@@ -90,15 +105,55 @@ def measure(options: DecodeBenchmarkArguments) -> Iterator[Table]:
     if references:
         columns["BLEU"] = "{:.2f}"
         notes.append(f"BLEU: {bleu(references, references).signature}")
+    work = None
+    if options.equal_work:
+        lines = of_similar_length(lines, decoders.tokenizer, options.batch_size)
+        work = equal_work(decoders, lines)
+        notes.append("All systems decode one batch for the same number of steps; no translation ends before.")
     for beams in options.num_beams:
         yield Table(
             f"{what}; beam {beams}, {len(lines):,} sentences; {conditions(options, device)}",
             columns,
-            compare_systems(decoders, beams, references, options.rounds, device),
+            compare_equal_work(work, beams, options.rounds, device)
+            if work
+            else compare_systems(decoders, beams, references, options.rounds, device),
             drawn=["to MarianMT"],
             reference=REFERENCE,
             notes=[*notes, *gpu_notes(device)],
         )
+
+
+def of_similar_length(lines: list[str], tokenizer: PreTrainedTokenizerBase, number: int) -> list[str]:
+    """The lines in the middle, by their tokens: the encoder has little padding, which some systems leave out."""
+    ordered = sorted(lines, key=lambda line: len(tokenizer(line)["input_ids"]))
+    start = max(len(ordered) - number, 0) // 2
+    return ordered[start : start + number]
+
+
+def equal_work(decoders: "Decoders", lines: list[str]) -> EqualWork:
+    """One batch for all systems, and a model whose hypotheses never end."""
+    assert decoders.fixed_length is not None  # --equal_work needs --preset
+    make_endless(decoders.model)
+    return EqualWork(decoders.model, decoders.tokenizer, lines, decoders.fixed_length, decoders.available_engines())
+
+
+def compare_equal_work(work: EqualWork, beams: int, rounds: int, device: torch.device) -> dict[str, dict[str, Any]]:
+    """Speeds of each system on one batch."""
+    systems = work.systems(beams, REFERENCE)
+    work.require_equal(decode() for decode in systems.values())  # this also warms up
+    turns = {name: partial(seconds_of, decode, device) for name, decode in systems.items()}
+    return with_speeds(
+        take_turns(turns, rounds), dict.fromkeys(systems, work.length * len(work.lines)), len(work.lines)
+    )
+
+
+def with_speeds(seconds: dict[str, list[float]], tokens: dict[str, int], sentences: int) -> dict[str, dict[str, Any]]:
+    """Rows with the ratio and the speeds of each system."""
+    rows = speed_ratios(seconds, REFERENCE)
+    for name, times in seconds.items():
+        rows[name]["sentences/s"] = sentences / median(times)
+        rows[name]["tokens/s"] = tokens[name] / median(times)
+    return rows
 
 
 def compare_systems(
@@ -108,13 +163,11 @@ def compare_systems(
     systems = decoders.systems(beams)
     translations = {name: translate() for name, translate in systems.items()}  # this also warms up
     turns = {name: partial(seconds_of, translate, device) for name, translate in systems.items()}
-    seconds = take_turns(turns, rounds)
-    rows = speed_ratios(seconds, REFERENCE)
-    for name, times in seconds.items():
-        rows[name]["sentences/s"] = len(decoders.lines) / median(times)
-        rows[name]["tokens/s"] = decoders.tokens_in(translations[name]) / median(times)
+    tokens = {name: decoders.tokens_in(texts) for name, texts in translations.items()}
+    rows = with_speeds(take_turns(turns, rounds), tokens, len(decoders.lines))
+    for name, texts in translations.items():
         if references:
-            rows[name]["BLEU"] = bleu(translations[name], references).score
+            rows[name]["BLEU"] = bleu(texts, references).score
     return rows
 
 
@@ -141,7 +194,7 @@ def make_decoders(options: DecodeBenchmarkArguments, lines: list[str], device: t
         tokenizer = train_tokenizer(lines, vocab_size=options.vocab_size, min_frequency=1, show_progress=False)
         target_tokenizer, length = None, options.length
     model.to(device, getattr(torch, options.dtype))
-    return Decoders(model, tokenizer, target_tokenizer, lines, options.batch_size, length)
+    return Decoders(model, tokenizer, target_tokenizer, lines, options.batch_size, length, options.engines)
 
 
 @dataclass
@@ -155,6 +208,7 @@ class Decoders:
         lines: The text.
         batch_size: Lines in a batch of the systems that translate in file order.
         fixed_length: Tokens in each translation with random weights, which would not end one by themselves.
+        engines: Engines to measure besides torch, keys of `ENGINES`.
     """
 
     model: VanillaTransformerForConditionalGeneration
@@ -163,6 +217,8 @@ class Decoders:
     lines: list[str]
     batch_size: int = 32
     fixed_length: int | None = None
+    engines: Sequence[str] = tuple(ENGINES)
+    converted: dict[tuple[str, str], Translator] = field(default_factory=dict)
 
     def systems(self, beams: int) -> dict[str, Callable[[], list[str]]]:
         """The systems that this machine can run, by name."""
@@ -177,24 +233,26 @@ class Decoders:
         }
         if self.on_cpu_in_float32:
             systems["Translator int8"] = self.translator(beams, quantization="int8")
-        if not missing("ctranslate2"):
+        for engine in self.available_engines():
             for quantization in (self.dtype, "int8"):
-                name = f"Translator, CTranslate2 {quantization}".removesuffix(" float32")
-                systems[name] = self.translator(beams, backend="ctranslate2", quantization=quantization)
-        if self.on_cpu_in_float32 and not missing(*ONNX):
-            onnx = partial(in_file_order, self.onnx_model, beams)
-            systems["ONNX Runtime, stock generate"] = onnx
-            systems["ONNX Runtime, beam_search"] = partial(onnx, custom_generate=search)
+                name = f"Translator, {ENGINES[engine][0]} {quantization}".removesuffix(" float32")
+                systems[name] = self.translator(beams, backend=engine, quantization=quantization)
         return systems
+
+    def available_engines(self) -> list[str]:
+        """The engines that this machine has, of those that were asked for."""
+        engines = [name for name in self.engines if not missing(*ENGINES[name][1])]
+        return engines if self.on_cpu_in_float32 else [name for name in engines if name != "onnx"]
 
     def not_measured(self) -> list[str]:
         """Notes on the systems that this machine can't run."""
         notes = []
         if not self.on_cpu_in_float32:
             notes.append("ONNX Runtime and the Translator's int8 in torch run only on the CPU, from float32.")
-        for engine, packages in (("CTranslate2", ("ctranslate2",)), ("ONNX Runtime", ONNX)):
+        for engine in self.engines:
+            title, packages = ENGINES[engine]
             if names := missing(*packages):
-                notes.append(f"{engine} was not measured: not installed ({', '.join(names)}).")
+                notes.append(f"{title} was not measured: not installed ({', '.join(names)}).")
         return notes
 
     @property
@@ -204,10 +262,6 @@ class Decoders:
     @property
     def on_cpu_in_float32(self) -> bool:
         return self.model.device.type == "cpu" and self.dtype == "float32"
-
-    @cached_property
-    def onnx_model(self) -> OnnxModel:
-        return OnnxModel(self.model)
 
     def in_file_order(self, model: PreTrainedModel, beams: int, **generation: Any) -> list[str]:
         """The simplest loop: batches of lines in file order."""
@@ -224,7 +278,10 @@ class Decoders:
 
     def translator(self, beams: int, **engine: Any) -> Callable[[], list[str]]:
         """A function that translates the lines with `Translator`."""
-        translator = Translator(self.model, self.tokenizer, self.target_tokenizer, **engine)
+        kind = (engine.get("backend", "torch"), engine.get("quantization", "float32"))
+        if kind not in self.converted:  # an export to ONNX takes half a minute
+            self.converted[kind] = Translator(self.model, self.tokenizer, self.target_tokenizer, **engine)
+        translator = self.converted[kind]
         return lambda: list(translator(self.lines, **self.options(beams)))
 
     def options(self, beams: int) -> dict[str, Any]:

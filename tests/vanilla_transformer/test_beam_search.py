@@ -16,7 +16,8 @@ from transformers import (
 )
 
 from vanilla_transformer import beam_search
-from vanilla_transformer.beam_search import PENALTIES, RowPerBeam, RowPerSentence, _top
+from vanilla_transformer.beam_search import PENALTIES, RowPerBeam, _top
+from vanilla_transformer.decoder_step import PackedSteps
 
 
 EOS = 2
@@ -342,8 +343,8 @@ def test_early_stopping_ends_at_the_first_finished_ones(make_model):
 def test_finished_sentences_leave_the_batch_and_the_search_ends_with_the_last(make_model, monkeypatch):
     model = lively(make_model())
     sizes = []
-    step = RowPerSentence.step
-    monkeypatch.setattr(RowPerSentence, "step", lambda self, hyps: sizes.append(len(hyps)) or step(self, hyps))
+    step = PackedSteps.step
+    monkeypatch.setattr(PackedSteps, "step", lambda self, hyps: sizes.append(len(hyps)) or step(self, hyps))
     monkeypatch.setattr(RowPerBeam, "__init__", lambda *_: pytest.fail("the shared source should have been used"))
     model.generate(**padded(random_sources(40, 23, longest=20)), custom_generate=beam_search.search, num_beams=2)
     assert sizes == sorted(sizes, reverse=True)
@@ -353,9 +354,9 @@ def test_finished_sentences_leave_the_batch_and_the_search_ends_with_the_last(ma
 
 def test_the_fast_choice_of_the_best_is_exact():
     for size, number in [(64, 3), (1000, 2), (6007, 8), (10_000, 12), (37_001, 8)]:
-        values = torch.randn(3, 2, size)
-        best, places = _top(values, number)
-        expected = values.topk(number, dim=-1)
+        values, added = torch.randn(3, 2, size), torch.randn(3, 2)
+        best, places = _top(values, added, number)
+        expected = (values + added[..., None]).flatten(1).topk(number, dim=-1)
         assert torch.equal(best, expected.values)
         assert torch.equal(places, expected.indices)
 

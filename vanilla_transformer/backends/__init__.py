@@ -1,11 +1,16 @@
 """The engines that decode for `Translator`: one module for each, all with the methods of `Backend`."""
 
 from .ctranslate2 import CTranslate2Backend
+from .onnx import OnnxBackend
 from .protocol import Attention, Backend, Generated
 from .torch import TorchBackend
 
 
-BACKENDS: dict[str, type[Backend]] = {"torch": TorchBackend, "ctranslate2": CTranslate2Backend}
+BACKENDS: dict[str, type[Backend]] = {
+    "torch": TorchBackend,
+    "ctranslate2": CTranslate2Backend,
+    "onnx": OnnxBackend,
+}
 
 
 def backend_named(name: str) -> type[Backend]:
@@ -15,4 +20,13 @@ def backend_named(name: str) -> type[Backend]:
     return BACKENDS[name]
 
 
-__all__ = ["BACKENDS", "Attention", "Backend", "CTranslate2Backend", "Generated", "TorchBackend", "backend_named"]
+__all__ = [
+    "BACKENDS",
+    "Attention",
+    "Backend",
+    "CTranslate2Backend",
+    "Generated",
+    "OnnxBackend",
+    "TorchBackend",
+    "backend_named",
+]

@@ -8,6 +8,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
+from ..backends import OnnxBackend
 from ..decoding_options import with_defaults
 from ..languages import Languages, agreed_languages
 from ..translation import Hypothesis, Translator
@@ -83,6 +84,11 @@ class ServedModel:
             fields: Other fields of the class.
         """
         loading = loading or {}
+        if loading.get("backend") == OnnxBackend.name:
+            raise ValueError(
+                "backend='onnx': the server needs attention for its page and for inline tags, which exported graphs "
+                "do not return. Serve the model with torch or ctranslate2."
+            )
         translator = Translator.from_pretrained(name_or_path, **loading)
         agreed = agreed_languages(languages or Languages(), translator.languages, name_or_path)
         in_torch = {**loading, "backend": "torch", "quantization": "float32"}

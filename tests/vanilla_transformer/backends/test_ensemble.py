@@ -99,7 +99,7 @@ def test_members_run_in_their_fastest_way(make_model, monkeypatch):
         )
     ensemble = EnsembleModel([make_model(vocab_size=9), marian()], ["a", "b"])
     ensemble.generate(**padded([[3, 4]]), custom_generate=beam_search.search, num_beams=2, use_cache=True)
-    assert made == ["RowPerSentence", "RowPerBeam"]
+    assert made == ["PackedSteps", "RowPerBeam"]
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
     beam_search,
 )
-from vanilla_transformer.backends import BACKENDS, CTranslate2Backend, TorchBackend, backend_named
+from vanilla_transformer.backends import BACKENDS, CTranslate2Backend, OnnxBackend, TorchBackend, backend_named
 from vanilla_transformer.backends.torch import longest_sequence
 from vanilla_transformer.quantization import QUANTIZATIONS, Int8Linear
 from vanilla_transformer.searches import SEARCHES
@@ -59,14 +59,14 @@ def t5():
 
 
 def test_the_backends_have_names_and_quantizations():
-    assert {"torch": TorchBackend, "ctranslate2": CTranslate2Backend} == BACKENDS
+    assert {"torch": TorchBackend, "ctranslate2": CTranslate2Backend, "onnx": OnnxBackend} == BACKENDS
     for name, backend in BACKENDS.items():
         assert backend_named(name) is backend
         assert backend.name == name
         assert {"float32", "int8"} <= set(backend.quantizations)
     assert TorchBackend.quantizations == QUANTIZATIONS
-    with pytest.raises(ValueError, match="backend='onnx' is unknown: choose one of torch, ctranslate2"):
-        backend_named("onnx")
+    with pytest.raises(ValueError, match="backend='marian' is unknown: choose one of torch, ctranslate2, onnx"):
+        backend_named("marian")
 
 
 # --- threads ---

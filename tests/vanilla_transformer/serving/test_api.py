@@ -265,3 +265,8 @@ def test_a_thousand_bad_inputs_get_their_answer(client, path, body, content_type
 def test_the_server_is_well_afterwards(client):
     assert client.post("/translate", json=QUERY).json() == {"translatedText": "A DOG"}
     assert "vanilla_waiting_sentences 0.0" in client.get("/metrics").text
+
+
+def test_a_backend_without_attention_of_its_own_is_refused():
+    with pytest.raises(ValueError, match="backend='onnx': the server needs attention"):
+        ServedModel.from_pretrained("anything", loading={"backend": "onnx"})

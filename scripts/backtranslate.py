@@ -3,10 +3,11 @@
 Back-translation (Sennrich et al. 2016): a reverse model translates text of the target language. Here a model from
 German to English makes pairs for training from English to German:
 
-    vanilla-backtranslate --model runs/de_en/model --input captions.de --source_lang en --target_lang de \\
-        --output_dir data/back --backend ctranslate2 --sample
+    vanilla-backtranslate --model runs/de_en/model --input captions.de --output_dir data/back \\
+        --backend ctranslate2 --sample
 
-The pairs are in data/back/train.en and data/back/train.de. To train on them and on three copies of the real pairs:
+The pairs are in data/back/train.en and data/back/train.de; the model records the languages. To train on them and on
+three copies of the real pairs:
 
     vanilla-train RECIPE --train_files data/train data/back/train --train_weights 3 1
 
@@ -24,12 +25,13 @@ A run that was killed continues where it was when it is started again. The resul
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
+from vanilla_transformer.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.arguments import (
     CleaningArguments,
     DecodingArguments,
@@ -61,8 +63,12 @@ class BacktranslateArguments(SynthesisArguments):
     """What to translate, and what to make of it."""
 
     input: list[str] = key([], "Text files in one language, one sentence a line; each may be gzipped.")
-    source_lang: str = key("en", "Source language of the pairs: the suffix of their source file.")
-    target_lang: str = key("de", "Target language of the pairs: the suffix of their target file.")
+    source_lang: str | None = key(
+        None, "Source language of the pairs: the suffix of their source file. By default what the model writes."
+    )
+    target_lang: str | None = key(
+        None, "Target language of the pairs: the suffix of their target file. By default what the model reads."
+    )
     direction: Literal["back", "forward"] = key(
         "back",
         "back: the text is in the target language, and the model writes the sources. forward: the text is in the "
@@ -84,7 +90,7 @@ class BacktranslateArguments(SynthesisArguments):
         super().__post_init__()
         if not self.input:
             raise ValueError("No text is given: set --input to one or more files.")
-        if self.source_lang == self.target_lang:
+        if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
         if not self.sample and (self.top_k, self.temperature) != (0, 1.0):
             raise ValueError("--top_k and --temperature are for samples: add --sample, or leave them out.")
@@ -95,7 +101,27 @@ class BacktranslateArguments(SynthesisArguments):
 
     @property
     def languages(self) -> tuple[str, str]:
+        """Source and target language of the pairs, after `with_languages`."""
+        if self.source_lang is None or self.target_lang is None:
+            raise ValueError("The model does not record its languages: set --source_lang and --target_lang.")
         return self.source_lang, self.target_lang
+
+    def with_languages(self, loading: LoadingArguments) -> "BacktranslateArguments":
+        """Returns the options with the languages that are given, or those of the models. They must not contradict each
+        other."""
+        agreed = Languages(self.source_lang, self.target_lang)
+        for model in self.model:
+            hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+            recorded = load_languages(model, **hub_options)
+            of_pairs = Languages(*reversed(recorded)) if self.direction == "back" else recorded
+            try:
+                agreed = agreed_languages(agreed, of_pairs, model)
+            except ValueError:
+                raise ValueError(
+                    f"{model} translates {recorded}. With --direction {self.direction} it makes pairs for {of_pairs}, "
+                    f"not for {agreed}: choose another model or direction, or correct source_lang and target_lang."
+                ) from None
+        return replace(self, source_lang=agreed.source, target_lang=agreed.target)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -115,6 +141,7 @@ def backtranslate(
     workers: WorkerArguments,
 ) -> dict[str, Any]:
     """Translates, cleans, mixes and writes; returns the content of report.json."""
+    options = options.with_languages(loading)
     if next(lines_in_files(options.input), None) is None:
         raise ValueError(f"{', '.join(options.input)} has no line: check the path.")
     return make_corpus(

@@ -21,8 +21,10 @@ QUICK = ["--device", "cpu", "--max_extra_tokens", "3"]
 
 @pytest.fixture
 def command(model_folder, tmp_path):
-    """Returns the words of a command line on the text above; the model gets its conversions in a copy."""
+    """Returns the words of a command line on the text above. The model records the reverse languages."""
     folder = shutil.copytree(model_folder, tmp_path / "model")
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "source_lang": "de", "target_lang": "en"}))
     (tmp_path / "text.de").write_text("".join(f"{line}\n" for line in LINES))
     where = ["--model", str(folder), "--input", str(tmp_path / "text.de"), "--shard_size", "4"]
     return lambda name, *words: [*where, "--output_dir", str(tmp_path / name), *QUICK, *words]
@@ -57,7 +59,7 @@ def test_samples_repeat_with_their_seed_also_after_a_kill(command, tmp_path, mon
         pytest.importorskip("ctranslate2")
     words = ["--direction", "forward", "--sample", "--top_k", "20", "--backend", backend]
     backtranslate.main(command("whole", *words))
-    assert lines_of(tmp_path / "whole" / "train.en") == [line for line in LINES if line]
+    assert lines_of(tmp_path / "whole" / "train.de") == [line for line in LINES if line]
 
     translate, calls = Translator.translate, []
 
@@ -76,7 +78,7 @@ def test_samples_repeat_with_their_seed_also_after_a_kill(command, tmp_path, mon
     for name in ("train.en", "train.de", "report.json"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     backtranslate.main(command("other", *words, "--seed", "2"))
-    assert lines_of(tmp_path / "other" / "train.de") != lines_of(tmp_path / "whole" / "train.de")
+    assert lines_of(tmp_path / "other" / "train.en") != lines_of(tmp_path / "whole" / "train.en")
 
 
 def test_real_pairs_are_repeated_to_the_ratio(command, tmp_path):
@@ -98,7 +100,12 @@ def test_real_pairs_are_repeated_to_the_ratio(command, tmp_path):
         (["--top_k", "5"], "are for samples: add --sample"),
         (["--sample", "--num_beams", "4"], "--num_beams 4 is for searches"),
         (["--ratio", "2"], "needs --real_files"),
-        (["--target_lang", "en"], "give two languages"),
+        (["--source_lang", "en", "--target_lang", "en"], "give two languages"),
+        (
+            ["--source_lang", "fr"],
+            r"translates de-en\. With --direction back it makes pairs for en-de, not for fr-",
+        ),
+        (["--direction", "forward", "--target_lang", "de"], "makes pairs for de-en, not for .-de: choose another"),
         (["--shard_size", "0"], "shard_size=0 must be at least 1"),
         (["--input", "nowhere.de"], "There is no file 'nowhere.de'"),
     ],

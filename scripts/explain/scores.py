@@ -1,0 +1,52 @@
+"""Additive against dot-product scores, and one projection for queries and keys."""
+
+import torch
+
+from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
+from vanilla_transformer.scripts.explain.layer_costs import D_MODEL, KEPT, SelfAttention, cost, cost_formats
+from vanilla_transformer.scripts.explain.panels import Columns, Curves, Picture
+from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, results, train_all
+
+
+SCORES = {"dot product": "scaled_dot", "additive": "additive"}
+VARIANTS = {
+    "paper": PAPER,
+    "dot": {"score_function": "dot"},
+    "additive": {"score_function": "additive"},
+    "share qk": {"share_qk": True},
+}
+LABELS = {"paper": "scaled\ndot", "dot": "dot, no\nscale", "additive": "additive", "share qk": "scaled,\nQ = K"}
+
+
+def explain(options: ExplainArguments) -> Explanation:
+    """Additive against dot-product scores: time, memory and BLEU; queries and keys that share one matrix. *"""
+    lengths = options.choose([32, 64, 128, 256, 512], quick=[16, 32])
+    # Eager attention for both, so that only the score differs.
+    layers = {name: SelfAttention("eager", score_function=score) for name, score in SCORES.items()}
+    rows = {f"{n}": cost(layers, torch.randn(1, n, D_MODEL), options.rounds) for n in lengths}
+    costs = Table(
+        "one self-attention over n tokens, tiny model, eager attention: forward and backward pass",
+        cost_formats(layers),
+        rows,
+        notes=[KEPT],
+    )
+    trained = results(train_all(VARIANTS, options))
+    quality = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, trained)
+    panels = [
+        Curves(
+            title,
+            "tokens, n",
+            unit,
+            lengths,
+            {name: [row[f"{name}, {unit}"] for row in rows.values()] for name in layers},
+            log="xy",
+        )
+        for title, unit in (("time of a layer", "ms"), ("memory of a layer", "MiB"))
+    ]
+    bars = {LABELS[name]: {"BLEU": row["BLEU"]} for name, row in trained.items()}
+    title = f"test BLEU after {options.updates} updates"
+    picture = Picture(
+        "The additive score costs more time and memory", [[*panels, Columns(title, "score", "BLEU", bars)]]
+    )
+    return Explanation([costs, quality], [picture])

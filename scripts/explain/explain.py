@@ -37,6 +37,7 @@ from vanilla_transformer.scripts.explain import (
     warmup,
 )
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
+from vanilla_transformer.spelling import suggestion
 from vanilla_transformer.training.arguments import errors_as_sentences, parse_arguments
 from vanilla_transformer.training.plots import require_matplotlib
 from vanilla_transformer.training.run_directory import versions
@@ -72,7 +73,8 @@ def main(argv: list[str] | None = None) -> None:
             print("vanilla-explain TOPIC --help lists the options.")
             return
         if topic != ALL and topic not in TOPICS:
-            raise ValueError(f"There is no topic {topic!r}: choose one of {', '.join(TOPICS)} or {ALL}.")
+            hint = suggestion(topic, TOPICS)
+            raise ValueError(f"There is no topic {topic!r}{hint}: choose one of {', '.join(TOPICS)} or {ALL}.")
         (options,) = parse_arguments([ExplainArguments], description, words)
         explain(list(TOPICS) if topic == ALL else [topic], options)
 

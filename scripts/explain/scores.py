@@ -12,11 +12,10 @@ from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, result
 SCORES = {"dot product": "scaled_dot", "additive": "additive"}
 VARIANTS = {
     "paper": PAPER,
-    "dot": {"score_function": "dot"},
     "additive": {"score_function": "additive"},
     "share qk": {"share_qk": True},
 }
-LABELS = {"paper": "scaled\ndot", "dot": "dot, no\nscale", "additive": "additive", "share qk": "scaled,\nQ = K"}
+LABELS = {"paper": "dot\nproduct", "additive": "additive", "share qk": "dot product,\none matrix"}
 
 
 def explain(options: ExplainArguments) -> Explanation:

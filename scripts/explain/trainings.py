@@ -15,7 +15,10 @@ from vanilla_transformer.training.plots import read_metrics
 PAPER: dict[str, Any] = {}  # the recipe as it is: what most topics compare with
 # What --quick changes: a model that is trained in two seconds and has learned nothing.
 QUICK = {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-QUICK_WORDS = ["--train_split", "train[:200]", "--validation_split", "validation[:4]", "--vocab_size", "300"]
+QUICK_WORDS = [
+    *("--train_split", "train[:200]", "--validation_split", "validation[:4]", "--test_split", "test[:20]"),
+    *("--vocab_size", "300", "--logging_steps", "1"),
+]
 
 
 def train_all(

@@ -1,9 +1,11 @@
 """The paper's learning rate: why it rises before it falls."""
 
+from dataclasses import replace
+
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
-from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curve, results, train_one
+from vanilla_transformer.scripts.explain.trainings import PAPER, loss_curve, train_one
 from vanilla_transformer.training.schedule import peak_rate, share_of_peak
 
 
@@ -14,19 +16,26 @@ CONSTANT = ["--lr_scheduler_type", "constant"]
 
 def explain(options: ExplainArguments) -> Explanation:
     """The learning rate of the paper, and a training with and without warm-up. *"""
-    runs = {
-        "warm-up": train_one("paper", PAPER, options),
-        "no warm-up": train_one("no_warmup", PAPER, options, CONSTANT),
+    half = replace(options, updates=max(options.updates // 2, 1))  # the first updates are what differs
+    curves = {
+        "warm-up": loss_curve(train_one("paper", PAPER, options)),
+        "no warm-up": loss_curve(train_one("no_warmup", PAPER, half, CONSTANT)),
     }
+    shown = len(curves["no warm-up"][0])
+    curves = {name: (points[:shown], losses[:shown]) for name, (points, losses) in curves.items()}
     table = Table(
-        f"{options.updates} updates on the demo corpus with the same peak rate, one seed", FORMATS, results(runs)
+        "training loss on the demo corpus with the same peak rate, one seed",
+        {f"update {point}": "{:.2f}" for point in curves["no warm-up"][0][4::5]},
+        {
+            name: {f"update {point}": loss for point, loss in zip(*curve, strict=True)}
+            for name, curve in curves.items()
+        },
     )
     steps = range(100, 20_001, 100)
     rates = {
         name: [peak_rate(d_model, warmup) * share_of_peak(step, warmup) for step in steps]
         for name, (d_model, warmup) in SCHEDULES.items()
     }
-    curves = {name: loss_curve(folder) for name, folder in runs.items()}
     panels = [
         Curves("the paper's schedule", "update", "learning rate", steps, rates, markers=False),
         Curves(

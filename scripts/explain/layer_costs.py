@@ -50,7 +50,7 @@ def cost(layers: Mapping[str, nn.Module], states: torch.Tensor, rounds: int) -> 
     seconds = take_turns(
         {name: partial(seconds_of, partial(run, layer), CPU) for name, layer in layers.items()}, rounds
     )
-    kept = {name: bytes_kept(partial(layer, states), [states, *layer.parameters()]) for name, layer in layers.items()}
+    kept = {name: bytes_kept(partial(layer, states), layer.parameters()) for name, layer in layers.items()}
     return {f"{name}, ms": 1000 * median(times) for name, times in seconds.items()} | {
         f"{name}, MiB": size / 2**20 for name, size in kept.items()
     }

@@ -152,10 +152,9 @@ def test_what_the_hub_does_not_have_is_named(tmp_path):
 def test_the_demo_corpus_needs_nothing(streaming):
     corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming), splits=("test",))
     assert len(rows(corpus["test"])) == 500
-    corpus = load_corpus(
-        corpus_arguments(dataset="demo", streaming=streaming, train_split="train[:30]", test_split="test[10:15]")
-    )
-    assert [len(rows(corpus[split])) for split in ("train", "validation", "test")] == [30, 500, 5]
+    slices = {"train_split": "train[:30]", "validation_split": "validation[:1%]", "test_split": "test[10:12]"}
+    corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming, **slices))
+    assert [len(rows(corpus[split])) for split in ("train", "validation", "test")] == [30, 5, 2]
     with pytest.raises(ValueError, match=r'Unknown split "tset"'):
         load_corpus(corpus_arguments(dataset="demo", test_split="tset"), splits=("test",))
     with pytest.raises(ValueError, match=r"demo corpus has no 'fr' among its columns 'en', 'de'"):

@@ -1,73 +1,54 @@
 """What dropout does in training, and that it is off in testing."""
 
-from dataclasses import replace
-from pathlib import Path
+from itertools import cycle
 
 import torch
-from transformers import AutoModelForSeq2SeqLM
 
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.copying import BATCH, LENGTH, draw_sequences, learn, loss_of, make_model
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Columns, Curves, Picture
-from vanilla_transformer.scripts.explain.trainings import loss_curve, train_all
-from vanilla_transformer.training.plots import read_metrics
 
 
-# Few sentences, so that the model can learn them by heart. Without smoothing, both losses are cross-entropy.
-RATES = {f"dropout {rate}": {"dropout": rate, "label_smoothing": 0.0} for rate in (0.0, 0.3)}
-FEW_PAIRS = ["--train_split", "train[:500]", "--max_tokens", "512"]
-EVALUATE = ["--eval_strategy", "steps", "--eval_steps", "0.1", "--eval_bleu", "false"]
+RATES = (0.0, 0.1, 0.3)
+SEQUENCES = 2 * BATCH  # so few that a model can learn them by heart
+TRAINING, TESTING = "passes in training mode", "passes in test mode"
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """Dropout on a small corpus: training against validation loss, and passes in training and in test mode. *"""
-    options = replace(options, updates=max(options.updates // 2, 1))  # enough to learn few pairs by heart
-    runs = train_all(RATES, options, [*FEW_PAIRS, *EVALUATE], "few_pairs_")
-    training = {name: loss_curve(folder) for name, folder in runs.items()}
-    validation = {name: validation_curve(folder) for name, folder in runs.items()}
-    passes = {name: spread_of_passes(folder / "model") for name, folder in runs.items()}
+    """Dropout on few data: known against unseen sequences, and passes in training and in test mode."""
+    rounds, updates = options.choose((10, 25), quick=(2, 5))
+    known, unseen, passes = {}, {}, {}
+    for rate in RATES:
+        model, name = make_model(dropout=rate), f"dropout {rate}"
+        known[name], unseen[name] = learn_few(model, rounds, updates)
+        passes[name] = spread_of_passes(model)
     table = Table(
-        f"500 training pairs, {options.updates} updates, one seed",
-        {
-            "last training loss": "{:.2f}",
-            "best validation loss": "{:.2f}",
-            "last validation loss": "{:.2f}",
-            "passes in training mode": "{:.3f}",
-            "passes in test mode": "{:.3f}",
-        },
+        f"learning to copy from {SEQUENCES} sequences, {rounds * updates} updates: loss in test mode",
+        {"known": "{:.2f}", "unseen": "{:.2f}", "least unseen": "{:.2f}", TRAINING: "{:.3f}", TESTING: "{:.3f}"},
         {
             name: {
-                "last training loss": training[name][1][-1],
-                "best validation loss": min(validation[name][1]),
-                "last validation loss": validation[name][1][-1],
+                "known": known[name][-1],
+                "unseen": unseen[name][-1],
+                "least unseen": min(unseen[name]),
                 **passes[name],
             }
-            for name in runs
+            for name in known
         },
-        notes=["Passes: standard deviation of the logits over ten passes on the same sentence."],
+        notes=["Passes: standard deviation of the logits over ten passes on the same sequence."],
     )
+    steps = [updates * number for number in range(1, rounds + 1)]
     panels = [
-        *(
-            Curves(
-                title,
-                "update",
-                "loss per token, nats",
-                {name: steps for name, (steps, _) in curves.items()},
-                {name: losses for name, (_, losses) in curves.items()},
-                markers=markers,
-            )
-            for title, curves, markers in (
-                ("training loss", training, False),
-                ("validation loss", validation, True),
-            )
-        ),
+        Curves("sequences of the training", "update", "loss per token, nats", steps, known),
+        Curves("unseen sequences", "update", "loss per token, nats", steps, unseen),
         Columns(
-            "ten passes on one sentence",
-            "",
+            "ten passes on one sequence",
+            "mode of the model",
             "standard deviation of logits",
             {
-                name.removeprefix("passes in "): {rate: row[name] for rate, row in passes.items()}
-                for name in ("passes in training mode", "passes in test mode")
+                label: {name: row[column] for name, row in passes.items()}
+                for label, column in (("training", TRAINING), ("test", TESTING))
             },
             "{:.2f}",
         ),
@@ -76,19 +57,27 @@ def explain(options: ExplainArguments) -> Explanation:
     return Explanation([table], [Picture(title, [panels])])
 
 
-def validation_curve(folder: Path) -> tuple[list[int], list[float]]:
-    """Updates and validation losses of a run."""
-    entries = [entry for entry in read_metrics(folder / "metrics.jsonl") if "eval_loss" in entry]
-    return [entry["step"] for entry in entries], [entry["eval_loss"] for entry in entries]
+def learn_few(
+    model: VanillaTransformerForConditionalGeneration, rounds: int, updates: int
+) -> tuple[list[float], list[float]]:
+    """Trains on the same few sequences, and returns the losses on them and on unseen ones after each round."""
+    generator = torch.Generator().manual_seed(0)
+    few, unseen = (draw_sequences(number, LENGTH, generator) for number in (SEQUENCES, 256))
+    data = cycle(few.split(BATCH))
+    known_losses, unseen_losses = [], []
+    for _ in range(rounds):
+        learn(model, data, updates)
+        known_losses.append(loss_of(model, few))
+        unseen_losses.append(loss_of(model, unseen))
+    return known_losses, unseen_losses
 
 
 @torch.no_grad()
-def spread_of_passes(folder: Path) -> dict[str, float]:
+def spread_of_passes(model: VanillaTransformerForConditionalGeneration) -> dict[str, float]:
     """Standard deviation of the logits over ten passes, in training mode and in test mode."""
-    model = AutoModelForSeq2SeqLM.from_pretrained(folder)
-    ids = torch.arange(4, 16)[None]
+    ids = torch.arange(4, 4 + LENGTH)[None]
     spreads = {}
-    for name, is_training in (("passes in training mode", True), ("passes in test mode", False)):
+    for name, is_training in ((TRAINING, True), (TESTING, False)):
         model.train(is_training)
         logits = torch.stack([model(input_ids=ids, decoder_input_ids=ids).logits for _ in range(10)])
         spreads[name] = logits.std(dim=0).mean().item()

@@ -1,37 +1,26 @@
 """Masks: what padding and later tokens leak without them, and why BERT masks tokens instead of scores."""
 
-from collections.abc import Iterator
-
 import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
 from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.copying import LENGTH, SIZES, batches, learn, make_model, right_tokens
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, HeatMap, Picture
 
 
-SIZES = {
-    "vocab_size": 24,
-    "d_model": 64,
-    "encoder_layers": 1,
-    "decoder_layers": 1,
-    "encoder_ffn_dim": 64,
-    "decoder_ffn_dim": 64,
-    "dropout": 0.0,
-}
 CAUSAL, OPEN = "causal mask", "no causal mask"
 MASKED, UNMASKED = "padding mask", "no padding mask"
-LENGTH = 6  # tokens of the copied sequences
-START = 1
+START = 1  # the decoder's first token
 
 
 def explain(options: ExplainArguments) -> Explanation:
     """Padding and causal masks: what leaks without them; masked tokens against masked scores."""
     models = {CAUSAL: make_model(is_causal=True), OPEN: make_model(is_causal=False)}
-    updates = options.choose(400, quick=60)
-    losses = {name: learn_to_copy(model, updates) for name, model in models.items()}
+    updates = options.choose(300, quick=20)
+    losses = {name: learn(model, batches(), updates) for name, model in models.items()}
     maps = {name: influence(model) for name, model in models.items()}
     leaks = Table(
         f"a decoder that learns to copy {LENGTH} tokens, {updates} updates",
@@ -61,53 +50,14 @@ def explain(options: ExplainArguments) -> Explanation:
 # --- the causal mask ---
 
 
-def make_model(is_causal: bool) -> VanillaTransformerForConditionalGeneration:
-    """A small model, with or without the causal mask."""
-    torch.manual_seed(0)
-    config = VanillaTransformerConfig.from_preset("tiny", **SIZES)
-    config.decoder_is_causal = is_causal
-    return VanillaTransformerForConditionalGeneration(config).eval()
-
-
 def influence(model: VanillaTransformerForConditionalGeneration) -> torch.Tensor:
     """How much the output at each position (rows) changes with the decoder's input at each position (columns)."""
     ids = torch.arange(4, 4 + LENGTH)[None]
     embeddings = model.model.decoder.embed_tokens(ids).detach().requires_grad_()
-    logits = model(input_ids=ids, decoder_inputs_embeds=embeddings, use_cache=False).logits[0]
+    logits = model.eval()(input_ids=ids, decoder_inputs_embeds=embeddings, use_cache=False).logits[0]
     probes = torch.randn(logits.shape[-1])
     rows = [torch.autograd.grad((row * probes).sum(), embeddings, retain_graph=True)[0][0] for row in logits]
     return torch.stack([row.norm(dim=-1) for row in rows])  # [T, T]
-
-
-def sequences(number: int) -> Iterator[torch.Tensor]:
-    """Batches of random tokens without end."""
-    generator = torch.Generator().manual_seed(0)
-    while True:
-        yield torch.randint(4, SIZES["vocab_size"], (number, LENGTH), generator=generator)
-
-
-def learn_to_copy(model: VanillaTransformerForConditionalGeneration, updates: int) -> list[float]:
-    """Trains a model to copy its source, and returns the losses. The decoder reads the target shifted right."""
-    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
-    losses = []
-    for _, ids in zip(range(updates), sequences(64), strict=False):
-        loss = model(input_ids=ids, labels=ids, skip_logits=False).loss
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-@torch.no_grad()
-def right_tokens(model: VanillaTransformerForConditionalGeneration) -> float:
-    """Share of right tokens when the model writes one token after the other and reads only its own output."""
-    ids = next(sequences(64))
-    written = torch.full((len(ids), 1), START)
-    for _ in range(LENGTH):
-        logits = model(input_ids=ids, decoder_input_ids=written, use_cache=False).logits[:, -1]
-        written = torch.cat([written, logits.argmax(-1, keepdim=True)], dim=1)
-    return (written[:, 1:] == ids).float().mean().item()
 
 
 # --- the padding mask ---

@@ -1,7 +1,6 @@
 """Residuals and normalisation: gradients by layer, deep stacks without warm-up, BatchNorm beside LayerNorm."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import torch
 from torch import nn
@@ -9,22 +8,19 @@ from torch import nn
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerPostNorm
 from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
-from vanilla_transformer.scripts.explain.trainings import loss_curve, train_all
 
 
 POST, PRE, NONE = "post-norm", "pre-norm", "no residual"
 SHOWN_DEPTH = 12
 WIDTH = {"d_model": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "initializer_gain": 1.0}
 DEEP = {**WIDTH, "encoder_layers": SHOWN_DEPTH, "decoder_layers": SHOWN_DEPTH}
-# A constant rate from the first update on. A few sentences are enough, because the loss is what is compared.
-NO_WARMUP = ["--lr_scheduler_type", "constant", "--learning_rate", "0.001", "--max_tokens", "512"]
-FEW_SENTENCES = ["--test_split", "test[:20]", "--validation_split", "validation[:100]"]
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """Gradients by layer for post-norm, pre-norm and no residual; deep stacks; BatchNorm beside LayerNorm. *"""
+    """Gradients by layer for post-norm, pre-norm and no residual; deep stacks; BatchNorm beside LayerNorm."""
     depths = options.choose([2, 6, 12, 24, 48], quick=[2, 12])
     norms = {name: {depth: gradient_norms(name, depth) for depth in depths} for name in (POST, PRE, NONE)}
     gradients = Table(
@@ -40,16 +36,18 @@ def explain(options: ExplainArguments) -> Explanation:
             for depth, layers in by_depth.items()
         },
     )
-    curves = deep_losses(options)
+    updates = options.choose(100, quick=10)
+    curves = deep_losses(updates)
     trained = Table(
-        f"{SHOWN_DEPTH} + {SHOWN_DEPTH} layers, {options.updates // 2} updates at a rate of 0.001, one seed",
+        f"learning to copy, {SHOWN_DEPTH} + {SHOWN_DEPTH} layers, {updates} updates at a rate of 0.001, no warm-up",
         {"first loss": "{:.2f}", "last loss": "{:.2f}"},
-        {name: {"first loss": losses[0], "last loss": losses[-1]} for name, (_, losses) in curves.items()},
+        {name: {"first loss": losses[0], "last loss": losses[-1]} for name, losses in curves.items()},
+        notes=["Means of ten updates."],
     )
-    batches = compare_normalisations(options)
-    rows = [[by_layer(norms), by_depth(norms, depths), losses_panel(curves)], draw_normalisations(batches)]
+    normalisations = compare_normalisations(options)
+    rows = [[by_layer(norms), by_depth(norms, depths), losses_panel(curves)], draw_normalisations(normalisations)]
     title = "Residuals and norms: gradients, deep stacks, and what a batch does to a token"
-    return Explanation([gradients, trained, *batches], [Picture(title, rows)])
+    return Explanation([gradients, trained, *normalisations], [Picture(title, rows)])
 
 
 # --- gradients at initialisation ---
@@ -103,23 +101,19 @@ def by_depth(norms: dict[str, dict[int, list[float]]], depths: list[int]) -> Cur
 # --- deep stacks without warm-up ---
 
 
-def deep_losses(options: ExplainArguments) -> dict[str, tuple[list[int], list[float]]]:
-    """Losses of deep models without warm-up. Half of the updates are enough to see the difference."""
-    options = replace(options, updates=max(options.updates // 2, 1))
-    pre = {**DEEP, "norm_placement": "pre"}
-    runs = train_all({POST: DEEP, PRE: pre}, options, [*NO_WARMUP, *FEW_SENTENCES], "deep_")
-    return {name: loss_curve(folder) for name, folder in runs.items()}
+def deep_losses(updates: int) -> dict[str, list[float]]:
+    """Losses of deep models that learn to copy, with a constant rate from the first update on."""
+    placements = {POST: "post", PRE: "pre"}
+    return {
+        name: smooth(learn(make_model(**DEEP, norm_placement=placement), batches(), updates, rate=1e-3))
+        for name, placement in placements.items()
+    }
 
 
-def losses_panel(curves: dict[str, tuple[list[int], list[float]]]) -> Curves:
-    return Curves(
-        f"no warm-up, {SHOWN_DEPTH} + {SHOWN_DEPTH} layers",
-        "update",
-        "loss per token, nats",
-        {name: steps for name, (steps, _) in curves.items()},
-        {name: losses for name, (_, losses) in curves.items()},
-        markers=False,
-    )
+def losses_panel(curves: dict[str, list[float]]) -> Curves:
+    steps = [10 * number for number in range(1, 1 + len(curves[POST]))]
+    title = f"no warm-up, {SHOWN_DEPTH} + {SHOWN_DEPTH} layers"
+    return Curves(title, "update", "loss per token, nats", steps, curves, markers=False)
 
 
 # --- BatchNorm beside LayerNorm ---

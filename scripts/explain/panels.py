@@ -18,7 +18,7 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#00
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
 WIDTH, HEIGHT = 3.6, 3.1  # inches of a panel
-DOTS_PER_INCH, NUMBER_OF_COLORS = 130, 96
+DOTS_PER_INCH, NUMBER_OF_COLORS = 130, 256
 
 
 class Panel(Protocol):
@@ -170,7 +170,7 @@ class Picture:
         from matplotlib.figure import Figure
         from PIL import Image  # comes with matplotlib
 
-        columns = max(map(len, self.rows))
+        columns = max(1.6, *map(len, self.rows))  # a panel alone is wider, for its title
         figure = Figure(figsize=(WIDTH * columns, HEIGHT * len(self.rows) + 0.3), layout="constrained")
         parts = figure.subfigures(len(self.rows), 1, squeeze=False)[:, 0]
         for part, panels in zip(parts, self.rows, strict=True):
@@ -179,4 +179,6 @@ class Picture:
         figure.suptitle(self.title, fontsize=11.5)
         drawn = BytesIO()
         figure.savefig(drawn, dpi=DOTS_PER_INCH, format="png")
-        Image.open(drawn).convert("RGB").quantize(NUMBER_OF_COLORS).save(path, "PNG", optimize=True)
+        Image.open(drawn).convert("RGB").quantize(NUMBER_OF_COLORS, dither=Image.Dither.NONE).save(
+            path, "PNG", optimize=True
+        )

@@ -1,57 +1,57 @@
 """Position encodings: what they look like, and what they do beyond the trained length."""
 
-from pathlib import Path
-
 import torch
-from transformers import AutoModelForSeq2SeqLM
 
-from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
 from vanilla_transformer.positions import POSITIONS
 from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, right_tokens
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.scripts.explain.panels import Columns, Curves, HeatMap, Panel, Picture
-from vanilla_transformer.scripts.explain.trainings import train_all
-from vanilla_transformer.training.demo.grammar import demo_corpus
-from vanilla_transformer.training.metrics import bleu_by_length
+from vanilla_transformer.scripts.explain.panels import Curves, HeatMap, Panel, Picture
 
 
-MAX_WORDS = 8  # longest training sentence
-ENCODINGS = ("sinusoidal", "learned", "relative", "rotary", "integer", "none")
-VARIANTS = {name: {"position_encoding": name, "max_position_embeddings": 64} for name in ENCODINGS}
-SHORT = ["--max_words", str(MAX_WORDS), "--max_tokens", "512"]
+ENCODINGS = ("sinusoidal", "learned", "concatenated", "relative", "rotary", "integer", "none")
+TRAINED, TESTED = range(3, 9), (4, 8, 10, 12, 16)  # tokens of the sequences to copy
 LENGTH, FEATURES = 60, (0, 8, 16, 32)  # what the line plots show
 CONFIG = {"d_model": 128, "vocab_size": 2000}
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """Every position encoding as lines and as a map; shifts, distances, sizes; quality beyond the trained length. *"""
-    runs = train_all(VARIANTS, options, SHORT, "short_")
-    quality = {name: bleu_by_words(folder) for name, folder in runs.items()}
+    """Every position encoding as lines and as a map; shifts, distances, sizes; quality beyond the trained length."""
+    updates = options.choose(600, quick=10)
+    models = {name: learn_positions(name, updates) for name in ENCODINGS}
+    quality = {
+        name: {f"{length} tokens": 100 * right_tokens(model, length) for length in TESTED}
+        for name, model in models.items()
+    }
     beyond = Table(
-        f"BLEU by words of the source, trained on sentences of at most {MAX_WORDS} words, {options.updates} updates",
-        dict.fromkeys(next(iter(quality.values())), "{:.1f}"),
+        f"right tokens (%) in copying, trained on {TRAINED[0]} to {TRAINED[-1]} tokens, {updates} updates",
+        dict.fromkeys(next(iter(quality.values())), "{:.0f}"),
         quality,
-        notes=["One seed. Greedy search."],
     )
     tables = [sizes(), shifts(), beyond]
-    vectors = {name: encoding_of(runs[name]) for name in ("learned", "relative")}
+    vectors = {name: encoding_of(models[name]) for name in ("learned", "relative")}
     looks = Picture("What position encodings look like", draw_encodings(vectors))
-    columns = Columns("", "position encoding", "BLEU", quality, "{:.0f}")
-    length = Picture(f"Trained on at most {MAX_WORDS} words: BLEU on longer sentences", [[columns]], "_lengths")
+    length = Picture("Copying beyond the trained length", [[length_panel(quality)]], "_lengths")
     return Explanation(tables, [looks, length])
 
 
 # --- quality beyond the trained length ---
 
 
-def bleu_by_words(folder: Path) -> dict[str, float]:
-    """BLEU of a run's test translations for ranges of source lengths."""
-    hypotheses = (folder / "test.hypotheses.txt").read_text(encoding="utf-8").splitlines()
-    pairs = demo_corpus("test", len(hypotheses))
-    sources, references = ([pair[language] for pair in pairs] for language in ("en", "de"))
-    buckets = bleu_by_length(sources, hypotheses, references, bounds=(MAX_WORDS, 11))
-    return {f"{bucket.label} words": bucket.sacrebleu for bucket in buckets}
+def length_panel(quality: dict[str, dict[str, float]]) -> Curves:
+    """Right tokens over the length, for each encoding."""
+    curves = {name: list(row.values()) for name, row in quality.items()}
+    title = f"trained on {TRAINED[0]} to {TRAINED[-1]} tokens"
+    return Curves(title, "tokens of the sequence", "right tokens, %", TESTED, curves)
+
+
+def learn_positions(name: str, updates: int) -> VanillaTransformerForConditionalGeneration:
+    """Trains a model with a position encoding to copy short sequences."""
+    model = make_model(position_encoding=name, max_position_embeddings=LENGTH)
+    learn(model, batches(TRAINED), updates)
+    return model
 
 
 # --- sizes, shifts and distances ---
@@ -110,9 +110,9 @@ def rotate_pairs(vectors: torch.Tensor, shift: int) -> torch.Tensor:
 
 
 @torch.no_grad()
-def encoding_of(folder: Path) -> torch.Tensor:
+def encoding_of(model: VanillaTransformerForConditionalGeneration) -> torch.Tensor:
     """What a trained encoder's position encoding holds: vectors [T, D], or biases of heads and distances [H, T]."""
-    encoding = AutoModelForSeq2SeqLM.from_pretrained(folder / "model").get_encoder().embed_positions
+    encoding = model.get_encoder().embed_positions
     places = torch.arange(LENGTH)
     if encoding.acts_on == "scores":
         middle = LENGTH // 2

@@ -1,25 +1,27 @@
 """Additive against dot-product scores, and one projection for queries and keys."""
 
+from typing import Any
+
 import torch
 
 from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, right_tokens, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.layer_costs import D_MODEL, KEPT, SelfAttention, cost, cost_formats
-from vanilla_transformer.scripts.explain.panels import Columns, Curves, Picture
-from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, results, train_all
+from vanilla_transformer.scripts.explain.panels import Curves, Picture
 
 
 SCORES = {"dot product": "scaled_dot", "additive": "additive"}
-VARIANTS = {
-    "paper": PAPER,
+VARIANTS: dict[str, dict[str, Any]] = {
+    "dot product": {},
+    "no scale": {"score_function": "dot"},
     "additive": {"score_function": "additive"},
-    "share qk": {"share_qk": True},
+    "one matrix": {"share_qk": True},
 }
-LABELS = {"paper": "dot\nproduct", "additive": "additive", "share qk": "dot product,\none matrix"}
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """Additive against dot-product scores: time, memory and BLEU; queries and keys that share one matrix. *"""
+    """Additive against dot-product scores: time, memory and learning; queries and keys that share one matrix."""
     lengths = options.choose([32, 64, 128, 256, 512], quick=[16, 32])
     # Eager attention for both, so that only the score differs.
     layers = {name: SelfAttention("eager", score_function=score) for name, score in SCORES.items()}
@@ -30,8 +32,22 @@ def explain(options: ExplainArguments) -> Explanation:
         rows,
         notes=[KEPT],
     )
-    trained = results(train_all(VARIANTS, options))
-    quality = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, trained)
+    updates = options.choose(250, quick=10)
+    losses, trained = {}, {}
+    for name, fields in VARIANTS.items():
+        model = make_model(**fields)
+        losses[name] = smooth(learn(model, batches(), updates))
+        trained[name] = {
+            "last loss": losses[name][-1],
+            "right tokens": right_tokens(model),
+            "parameters": model.num_parameters(),
+        }
+    quality = Table(
+        f"learning to copy, {updates} updates",
+        {"last loss": "{:.3f}", "right tokens": "{:.0%}", "parameters": "{:,}"},
+        trained,
+        notes=["One matrix: queries and keys share their projection (share_qk). Loss: mean of ten updates."],
+    )
     panels = [
         Curves(
             title,
@@ -43,9 +59,7 @@ def explain(options: ExplainArguments) -> Explanation:
         )
         for title, unit in (("time of a layer", "ms"), ("memory of a layer", "MiB"))
     ]
-    bars = {LABELS[name]: {"BLEU": row["BLEU"]} for name, row in trained.items()}
-    title = f"test BLEU after {options.updates} updates"
-    picture = Picture(
-        "The additive score costs more time and memory", [[*panels, Columns(title, "score", "BLEU", bars)]]
-    )
+    points = [10 * number for number in range(1, 1 + len(losses["additive"]))]
+    learned = Curves("learning to copy", "update", "loss per token, nats", points, losses, markers=False)
+    picture = Picture("The additive score costs more time and memory", [[*panels, learned]])
     return Explanation([costs, quality], [picture])

@@ -2,11 +2,11 @@
 
 import pytest
 
-from vanilla_transformer.scripts.explain import masking
+from vanilla_transformer.scripts.explain import copying, masking
 
 
 def test_the_causal_mask_hides_later_inputs_and_shows_the_current_one():
-    hidden, shown = (masking.influence(masking.make_model(is_causal)) for is_causal in (True, False))
+    hidden, shown = (masking.influence(copying.make_model(is_causal=is_causal)) for is_causal in (True, False))
     assert hidden.triu(1).abs().max() == 0
     assert hidden.diagonal().min() > 0  # the input at a position is the token before the predicted one
     assert shown.triu(1).sum() > 0
@@ -30,9 +30,9 @@ def test_a_decoder_that_sees_later_tokens_cannot_translate():
     """Its training loss is as low, because it copies the answer from its input."""
     right = {}
     for is_causal in (True, False):
-        model = masking.make_model(is_causal)
-        assert masking.learn_to_copy(model, 400)[-1] < 0.1
-        right[is_causal] = masking.right_tokens(model)
+        model = copying.make_model(is_causal=is_causal)
+        assert copying.learn(model, copying.batches(), 400)[-1] < 0.1
+        right[is_causal] = copying.right_tokens(model)
     assert right[True] > 0.95
     assert right[False] < 0.6
 

@@ -24,10 +24,10 @@ def explain(options: ExplainArguments) -> Explanation:
     maps = {name: influence(model) for name, model in models.items()}
     leaks = Table(
         f"a decoder that learns to copy {LENGTH} tokens, {updates} updates",
-        {"influence of later tokens": "{:.3f}", "loss in training": "{:.3f}", "right tokens in translating": "{:.0%}"},
+        {"influence of later tokens": "{:.0%}", "loss in training": "{:.3f}", "right tokens in translating": "{:.0%}"},
         {
             name: {
-                "influence of later tokens": maps[name].triu(1).sum().item(),
+                "influence of later tokens": maps[name].triu(1).sum(-1).mean().item(),
                 "loss in training": losses[name][-1],
                 "right tokens in translating": right_tokens(model),
             }
@@ -51,13 +51,17 @@ def explain(options: ExplainArguments) -> Explanation:
 
 
 def influence(model: VanillaTransformerForConditionalGeneration) -> torch.Tensor:
-    """How much the output at each position (rows) changes with the decoder's input at each position (columns)."""
+    """How much the output at each position (rows) depends on the decoder's input at each position (columns).
+
+    Norms of gradients, as shares of their sum in a row.
+    """
     ids = torch.arange(4, 4 + LENGTH)[None]
     embeddings = model.model.decoder.embed_tokens(ids).detach().requires_grad_()
     logits = model.eval()(input_ids=ids, decoder_inputs_embeds=embeddings, use_cache=False).logits[0]
     probes = torch.randn(logits.shape[-1])
     rows = [torch.autograd.grad((row * probes).sum(), embeddings, retain_graph=True)[0][0] for row in logits]
-    return torch.stack([row.norm(dim=-1) for row in rows])  # [T, T]
+    norms = torch.stack([row.norm(dim=-1) for row in rows])  # [T, T]
+    return norms / norms.sum(-1, keepdim=True)
 
 
 # --- the padding mask ---
@@ -116,7 +120,7 @@ def draw(maps: dict[str, torch.Tensor], losses: dict[str, list[float]], moved: d
         [f"$y_{place + 1}$" for place in range(LENGTH)],
     )
     heat = [
-        HeatMap(name, "decoder input", "predicted token", values.numpy(), "influence (gradient)", ticks=ticks)
+        HeatMap(name, "decoder input", "predicted token", values.numpy(), "share of the influence", ticks=ticks)
         for name, values in maps.items()
     ]
     updates = range(1, 1 + len(losses[CAUSAL]))

@@ -66,7 +66,9 @@ class Curves:
             axis.xaxis.set_major_formatter("{x:,.0f}")
         if "y" in self.log:
             axis.set_yscale("log")
-        if len(self.curves) > 1:
+        if len(self.curves) > 5:  # too many to leave room for a legend among them
+            axis.legend(fontsize=8.5, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        elif len(self.curves) > 1:
             axis.legend(fontsize=8.5, framealpha=0.8)
         _finish(axis, self)
 

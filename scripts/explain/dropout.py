@@ -18,7 +18,7 @@ TRAINING, TESTING = "passes in training mode", "passes in test mode"
 
 def explain(options: ExplainArguments) -> Explanation:
     """Dropout on few data: known against unseen sequences, and passes in training and in test mode."""
-    rounds, updates = options.choose((10, 25), quick=(2, 5))
+    rounds, updates = options.choose((8, 25), quick=(2, 5))
     known, unseen, passes = {}, {}, {}
     for rate in RATES:
         model, name = make_model(dropout=rate), f"dropout {rate}"

@@ -26,8 +26,8 @@ def explain(options: ExplainArguments) -> Explanation:
         CLEAN: train_one("paper", PAPER, options),
         NOISY: train_one("prefix_noise", PAPER, options, NOISE),
     }
-    shares = options.choose([0.0, 0.1, 0.2, 0.3, 0.5], quick=[0.0, 0.5])
-    pairs = demo_corpus("test", options.choose(250, quick=20))
+    shares = options.choose([0.0, 0.15, 0.3, 0.5], quick=[0.0, 0.5])
+    pairs = demo_corpus("test", options.choose(150, quick=20))
     found = {name: bleu_after_prefixes(folder / "model", pairs, shares) for name, folder in runs.items()}
     rows = {f"{share:.0%}": {name: scores[share] for name, scores in found.items()} for share in shares}
     table = Table(

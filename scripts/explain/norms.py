@@ -15,6 +15,7 @@ from vanilla_transformer.scripts.explain.panels import Curves, Picture
 
 POST, PRE, NONE = "post-norm", "pre-norm", "no residual"
 SHOWN_DEPTH = 12
+ZERO = "A gradient that is zero in float32 counts as 1e-30 in ratios."
 WIDTH = {"d_model": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "initializer_gain": 1.0}
 DEEP = {**WIDTH, "encoder_layers": SHOWN_DEPTH, "decoder_layers": SHOWN_DEPTH}
 
@@ -35,6 +36,7 @@ def explain(options: ExplainArguments) -> Explanation:
             for name, by_depth in norms.items()
             for depth, layers in by_depth.items()
         },
+        notes=[ZERO],
     )
     updates = options.choose(100, quick=10)
     curves = deep_losses(updates)

@@ -22,7 +22,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 def explain(options: ExplainArguments) -> Explanation:
     """Additive against dot-product scores: time, memory and learning; queries and keys that share one matrix."""
-    lengths = options.choose([32, 64, 128, 256, 512], quick=[16, 32])
+    lengths = options.choose([32, 64, 128, 256], quick=[16, 32])
     # Eager attention for both, so that only the score differs.
     layers = {name: SelfAttention("eager", score_function=score) for name, score in SCORES.items()}
     rows = {f"{n}": cost(layers, torch.randn(1, n, D_MODEL), options.rounds) for n in lengths}
@@ -32,7 +32,7 @@ def explain(options: ExplainArguments) -> Explanation:
         rows,
         notes=[KEPT],
     )
-    updates = options.choose(250, quick=10)
+    updates = options.choose(200, quick=10)
     losses, trained = {}, {}
     for name, fields in VARIANTS.items():
         model = make_model(**fields)

@@ -19,9 +19,9 @@ SHARED = "WordPiece's that BPE has"
 
 def explain(options: ExplainArguments) -> Explanation:
     """BPE, WordPiece and Unigram on the same text: how finely they split, and what they share."""
-    sizes = options.choose([600, 900, 1300, 2000], quick=[600, 800])
-    texts = corpus_text("train", options.choose(3000, quick=300))
-    unseen = corpus_text("test", options.choose(500, quick=50))
+    sizes = options.choose([600, 1000, 2000], quick=[600, 800])
+    texts = corpus_text("train", options.choose(2000, quick=300))
+    unseen = corpus_text("test", options.choose(200, quick=50))
     rows = {}
     for size in sizes:
         learned = {name: learn(texts, name, size) for name in ALGORITHMS}

@@ -9,12 +9,12 @@ from vanilla_transformer.training.schedule import peak_rate, share_of_peak
 
 # d_model and warm-up steps: the paper has the first two.
 SCHEDULES = {"base, 4,000 steps": (512, 4000), "big, 4,000 steps": (1024, 4000), "base, 8,000 steps": (512, 8000)}
-RATES, WARMUP, LAYERS = (1e-3, 4e-3), 50, 4
+RATES, WARMUP, LAYERS = (1e-3, 4e-3), 40, 3
 
 
 def explain(options: ExplainArguments) -> Explanation:
     """The learning rate of the paper, and trainings with and without warm-up."""
-    updates = options.choose(150, quick=10)
+    updates = options.choose(120, quick=10)
     curves = {
         f"{name}, {rate}": smooth(losses(rate, warmup, updates))
         for rate in RATES

@@ -74,6 +74,13 @@ def seconds_of(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
+def cpu_seconds_of(work: Callable[[], Any]) -> float:
+    """Seconds that this process computed for the work: waiting for a busy CPU does not count."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 def speed_ratios(
     seconds: Mapping[str, list[float]], reference: str, column: str = "to MarianMT"
 ) -> dict[str, dict[str, Any]]:

@@ -11,12 +11,11 @@ from torch import nn
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerAttention
 from vanilla_transformer.patterns import PATTERNS
-from vanilla_transformer.scripts.benchmarks.measuring import bytes_kept, seconds_of, take_turns
+from vanilla_transformer.scripts.benchmarks.measuring import bytes_kept, cpu_seconds_of, take_turns
 
 
-CPU = torch.device("cpu")
 D_MODEL = 128
-KEPT = "MiB: what the forward pass keeps for the backward pass, without the weights."
+KEPT = "ms: time of the CPU. MiB: what the forward pass keeps for the backward pass, without the weights."
 
 
 class SelfAttention(nn.Module):
@@ -40,7 +39,7 @@ def cost_formats(layers: Iterable[str]) -> dict[str, str]:
 
 
 def cost(layers: Mapping[str, nn.Module], states: torch.Tensor, rounds: int) -> dict[str, float]:
-    """Milliseconds of a forward and a backward pass over states [1, n, D] for each layer, and the MiB it keeps."""
+    """CPU milliseconds of a forward and a backward pass over states [1, n, D] for each layer, and the MiB it keeps."""
     states.requires_grad_()
 
     def run(layer: nn.Module) -> None:
@@ -48,7 +47,7 @@ def cost(layers: Mapping[str, nn.Module], states: torch.Tensor, rounds: int) -> 
 
     take_turns({name: partial(run, layer) for name, layer in layers.items()}, rounds=1)  # to warm up
     seconds = take_turns(
-        {name: partial(seconds_of, partial(run, layer), CPU) for name, layer in layers.items()}, rounds
+        {name: partial(cpu_seconds_of, partial(run, layer)) for name, layer in layers.items()}, rounds
     )
     kept = {name: bytes_kept(partial(layer, states), layer.parameters()) for name, layer in layers.items()}
     return {f"{name}, ms": 1000 * median(times) for name, times in seconds.items()} | {

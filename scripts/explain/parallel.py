@@ -8,13 +8,12 @@ import torch
 from transformers.modeling_outputs import BaseModelOutput
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.scripts.benchmarks.measuring import seconds_of, take_turns
+from vanilla_transformer.scripts.benchmarks.measuring import cpu_seconds_of, take_turns
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
 
 
-CPU = torch.device("cpu")
 ONE_PASS, CACHED, UNCACHED = "one pass", "step by step, cache", "step by step, no cache"
 Model = VanillaTransformerForConditionalGeneration
 Decode = Callable[[torch.Tensor], torch.Tensor]
@@ -31,7 +30,7 @@ def explain(options: ExplainArguments) -> Explanation:
     rows = {f"{length}": compare(decoders, length, options.rounds) for length in lengths}
     formats = {f"{name}, ms": "{:,.1f}" for name in ways} | {"largest difference of logits": "{:.0e}"}
     table = Table(
-        "decoding a given target of n tokens: ms of the decoder, tiny model",
+        "decoding a given target of n tokens: CPU ms of the decoder, tiny model",
         formats,
         rows,
         notes=["The first column is n. Training knows the target and needs one pass; translating does not."],
@@ -39,7 +38,7 @@ def explain(options: ExplainArguments) -> Explanation:
     curves = {name: [row[f"{name}, ms"] for row in rows.values()] for name in ways}
     steps = {"training": [1] * len(lengths), "translating": lengths}
     panels = [
-        Curves("time of the decoder", "target tokens, n", "ms", lengths, curves, log="xy"),
+        Curves("time of the decoder", "target tokens, n", "CPU ms", lengths, curves, log="xy"),
         Curves("passes that wait for each other", "target tokens, n", "passes", lengths, steps, log="xy"),
     ]
     return Explanation([table], [Picture("Training is parallel over the target, translating is not", [panels])])
@@ -72,11 +71,11 @@ def step_by_step_without_cache(model: Model, source: BaseModelOutput, target: to
 
 
 def compare(decoders: dict[str, Decode], length: int, rounds: int) -> dict[str, float]:
-    """Milliseconds of each way for a random target, and how far their logits are apart."""
+    """CPU milliseconds of each way for a random target, and how far their logits are apart."""
     target = torch.randint(4, 2000, (1, length))
     logits = {name: decode(target) for name, decode in decoders.items()}  # also warms up
     seconds = take_turns(
-        {name: partial(seconds_of, partial(decode, target), CPU) for name, decode in decoders.items()}, rounds
+        {name: partial(cpu_seconds_of, partial(decode, target)) for name, decode in decoders.items()}, rounds
     )
     apart = max((values - logits[ONE_PASS]).abs().max().item() for values in logits.values())
     return {f"{name}, ms": 1000 * median(times) for name, times in seconds.items()} | {

@@ -52,6 +52,12 @@ def test_a_process_is_prepared_once_and_then_works(tmp_path):
     assert os.getcwd() != str(tmp_path)
 
 
+def test_cpu_seconds_are_those_of_the_process(monkeypatch):
+    clock = iter([1.0, 3.5])
+    monkeypatch.setattr(measuring.time, "process_time", lambda: next(clock))
+    assert measuring.cpu_seconds_of(lambda: None) == 2.5
+
+
 def test_memory_kept_for_the_backward_pass_is_counted_once_and_without_parameters():
     weight, states = torch.nn.Parameter(torch.ones(8, 4)), torch.randn(16, 8)
     first = measuring.bytes_kept(lambda: (states @ weight).exp(), [weight])

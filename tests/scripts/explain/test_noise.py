@@ -29,8 +29,8 @@ def test_a_model_that_writes_the_reference_scores_100_whatever_the_prefix(model_
 
 
 @pytest.mark.slow
-def test_training_with_noise_helps_after_a_wrong_prefix(tmp_path):
-    options = ExplainArguments(runs_dir=str(tmp_path))
-    rows = noise.explain(options).tables[0].rows
-    assert rows["50%"][noise.NOISY] > rows["50%"][noise.CLEAN]
-    assert rows["0%"][noise.CLEAN] > rows["50%"][noise.CLEAN]
+def test_a_wrong_prefix_lowers_the_score_of_what_follows(tmp_path):
+    """For both models. Which of them is better depends on how long they were trained."""
+    rows = noise.explain(ExplainArguments(runs_dir=str(tmp_path))).tables[0].rows
+    for name in (noise.CLEAN, noise.NOISY):
+        assert rows["50%"][name] < rows["0%"][name]

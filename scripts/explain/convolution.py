@@ -22,7 +22,8 @@ def explain(options: ExplainArguments) -> Explanation:
     inputs = torch.randn(2, length, D_MODEL)
     expected = conv1d(inputs.mT, kernel, bias, padding=1).mT  # [B, T, D]
     attention = attention_like(kernel, bias)
-    rows, maps = {}, {}
+    rows: dict[str, dict[str, float]] = {}
+    maps: dict[float, torch.Tensor] = {}
     for sharpness in (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0):
         output, weights = convolve(attention, inputs, sharpness)
         difference = (output - expected).abs().max().item()

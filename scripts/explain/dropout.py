@@ -19,7 +19,9 @@ TRAINING, TESTING = "passes in training mode", "passes in test mode"
 def explain(options: ExplainArguments) -> Explanation:
     """Dropout on few data: known against unseen sequences, and passes in training and in test mode."""
     rounds, updates = options.choose((8, 25), quick=(2, 5))
-    known, unseen, passes = {}, {}, {}
+    known: dict[str, list[float]] = {}
+    unseen: dict[str, list[float]] = {}
+    passes: dict[str, dict[str, float]] = {}
     for rate in RATES:
         model, name = make_model(dropout=rate), f"dropout {rate}"
         known[name], unseen[name] = learn_few(model, rounds, updates)

@@ -22,7 +22,9 @@ def explain(options: ExplainArguments) -> Explanation:
     queries = torch.linspace(0, RIGHT, 101)
     score = SCORES["gaussian"](VanillaTransformerConfig(), num_heads=1, d_k=1)  # its width starts at 1
     widths = {"mean of all": 0.0, "fixed width": 1.0, "learned width": learn_width(score, keys, values, steps=150)}
-    maps, outputs, rows = {}, {}, {}
+    maps: dict[str, torch.Tensor] = {}
+    outputs: dict[str, torch.Tensor] = {}
+    rows: dict[str, dict[str, float]] = {}
     for name, width in widths.items():
         with torch.no_grad():
             score.width.fill_(width)

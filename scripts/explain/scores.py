@@ -33,7 +33,8 @@ def explain(options: ExplainArguments) -> Explanation:
         notes=[KEPT],
     )
     updates = options.choose(200, quick=10)
-    losses, trained = {}, {}
+    losses: dict[str, list[float]] = {}
+    trained: dict[str, dict[str, Any]] = {}
     for name, fields in VARIANTS.items():
         model = make_model(**fields)
         losses[name] = smooth(learn(model, batches(), updates))

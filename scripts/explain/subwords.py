@@ -8,11 +8,11 @@ from transformers import PreTrainedTokenizerFast
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
-from vanilla_transformer.tokenization_vanilla_transformer import INSIDE, train_tokenizer
-from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.tokenization_vanilla_transformer import INSIDE, Algorithm, train_tokenizer
+from vanilla_transformer.training.demo.grammar import Split, demo_corpus
 
 
-ALGORITHMS = ("bpe", "wordpiece", "unigram")
+ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "wordpiece", "unigram")
 WORDS = ("unfriendly", "bookshelf", "Kindergarten", "translated", "Straßenbahnhaltestelle")
 SHARED = "WordPiece's that BPE has"
 
@@ -55,12 +55,12 @@ def explain(options: ExplainArguments) -> Explanation:
     return Explanation([split, examples], [Picture("Subwords learned from the same text", [panels])])
 
 
-def corpus_text(split: str, size: int) -> list[str]:
+def corpus_text(split: Split, size: int) -> list[str]:
     """Sentences of both languages of the demo corpus."""
     return [text for pair in demo_corpus(split, size) for text in pair.values()]
 
 
-def learn(texts: Sequence[str], algorithm: str, size: int) -> PreTrainedTokenizerFast:
+def learn(texts: Sequence[str], algorithm: Algorithm, size: int) -> PreTrainedTokenizerFast:
     return train_tokenizer(texts, vocab_size=size, algorithm=algorithm, show_progress=False)
 
 

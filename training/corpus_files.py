@@ -183,7 +183,7 @@ def choose_columns(names: Iterable[str], languages: tuple[str, str], where: str)
         if set(wanted) <= set(names):
             return wanted
     missing = " and ".join(repr(language) for language in languages if language not in names)
-    shown = ", ".join(f"{name!r:.40}" for name in names)
+    shown = ", ".join(repr(name if len(name) <= 40 else f"{name[:40]} ...") for name in names)
     raise ValueError(
         f"{where} has no {missing} among its columns {shown}: name them after the languages or 'source' and 'target', "
         "or set source_lang and target_lang to what they are called. A table without a header line needs its column "

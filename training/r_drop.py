@@ -65,19 +65,27 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         return super().per_token(logits, labels) + self.alpha / 4 * divergence.unsqueeze(-1)
 
     def losses_and_gradient_(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns `per_token` of logits [2N, V], rows 2n and 2n + 1 being one token, and the gradient of its sum."""
-        first, second = logits.float().log_softmax(-1).unflatten(0, (-1, 2)).unbind(1)  # [N, V]
-        p, q = first.exp(), second.exp()
-        difference, ratio = p - q, first - second
-        forward_kl = (p * ratio).sum(-1, keepdim=True)  # KL(p || q)
-        backward_kl = -(q * ratio).sum(-1, keepdim=True)  # KL(q || p)
-        losses, gradient = super().losses_and_gradient_(logits, labels)
+        """Returns `per_token` of logits [2N, V], rows 2n and 2n + 1 being one token, and the gradient of its sum.
+
+        Both rows of a pair have a share of the same divergence, so its gradient has the weight alpha / 2 where the loss
+        of a row has alpha / 4:
+
+            p + alpha / 2 * (p * (log p - log q - KL(p || q) + 1) - q) - target     and the same with p and q exchanged
+        """
+        log_probabilities = logits.float().log_softmax(-1)
+        losses = self._losses(log_probabilities, labels)
+        probabilities = log_probabilities.exp()
+        log_p, log_q = log_probabilities.unflatten(0, (-1, 2)).unbind(1)  # [N, V]
+        p, q = probabilities.unflatten(0, (-1, 2)).unbind(1)
+        ratio = log_p - log_q
+        forward_kl = torch.linalg.vecdot(p, ratio).unsqueeze(-1)  # KL(p || q)
+        backward_kl = -torch.linalg.vecdot(q, ratio).unsqueeze(-1)  # KL(q || p)
         losses = losses + (self.alpha / 4 * (forward_kl + backward_kl)).expand(-1, 2).flatten()
-        # Both rows of a pair have a share of the same divergence, hence alpha / 2 where each row's loss has alpha / 4.
-        pairs = gradient.unflatten(0, (-1, 2))
-        pairs[:, 0] += self.alpha / 2 * (p * (ratio - forward_kl) + difference)
-        pairs[:, 1] -= self.alpha / 2 * (q * (ratio + backward_kl) + difference)
-        return losses, gradient
+        # The factors of p and of q take the place of their logarithms, which are not needed any more.
+        weight = self.alpha / 2
+        torch.add(1 + weight * (1 - forward_kl), ratio, alpha=weight, out=log_p).mul_(p).sub_(q, alpha=weight)
+        torch.add(1 + weight * (1 - backward_kl), ratio, alpha=-weight, out=log_q).mul_(q).sub_(p, alpha=weight)
+        return losses, self._minus_target_(log_probabilities, labels)
 
 
 def _paired(tensor: torch.Tensor) -> torch.Tensor:

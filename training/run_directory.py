@@ -139,10 +139,13 @@ def require_same_data(folder: Path, *arguments: Any) -> None:
     for name in DATA_KEYS:
         if before.get(name, DEFAULTS_IN_0_1.get(name)) != now.get(name):
             raise ValueError(
-                f"The run in {folder} was started with {name}={before.get(name, 'its default')!r}, not "
-                f"{now.get(name, 'its default')!r}: resume with the recipe it was started with, or choose another "
-                "--output_dir."
+                f"The run in {folder} was started with {_stated(name, before)}, not {_stated(name, now)}: resume with "
+                "the recipe it was started with, or choose another --output_dir."
             )
+
+
+def _stated(name: str, keys: dict[str, Any]) -> str:
+    return f"{name}={keys[name]!r}" if name in keys else f"the default {name}"
 
 
 def require_same_content(folder: Path, digests: dict[str, dict[str, str]]) -> None:

@@ -92,15 +92,18 @@ class LabelSmoothedCrossEntropy:
         """`per_token` of logits [N, V] and its gradient, softmax(logits) minus the target distribution."""
         log_probabilities = logits.float().log_softmax(-1)
         losses = self._losses(log_probabilities, labels)
-        gradient = log_probabilities.exp_()
-        share, gold = self._share(logits.shape[-1]), labels[:, None]
+        return losses, self._minus_target_(log_probabilities.exp_(), labels)
+
+    def _minus_target_(self, gradient: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Subtracts the target distribution of each label [N] from its row of [N, V], in place."""
+        share, gold = self._share(gradient.shape[-1]), labels[:, None]
         of_gold = gradient.gather(1, gold) - (1 - self.epsilon) - (share if self.smoothing == "all" else 0.0)
         if share:
             of_padding = gradient[:, self.pad_token_id].clone() if self.smoothing == "no_padding" else None
             gradient -= share
             if of_padding is not None:
                 gradient[:, self.pad_token_id] = of_padding
-        return losses, gradient.scatter_(1, gold, of_gold)
+        return gradient.scatter_(1, gold, of_gold)
 
     def _losses(self, log_probabilities: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         gold = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)

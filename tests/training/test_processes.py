@@ -102,7 +102,7 @@ def weights(folder) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if not name.endswith("k_proj.bias")}
 
 
-@pytest.mark.parametrize("module", [TRAIN, LOOP])
+@pytest.mark.parametrize("module", [TRAIN, pytest.param(LOOP, marks=pytest.mark.slow)])
 def test_two_processes_equal_one_on_the_same_global_batches(recipe, tmp_path, module):
     run(module, recipe("one", gradient_accumulation_steps=2))
     run(module, recipe("two"), processes=2)
@@ -241,6 +241,7 @@ def evaluate_sharded(folder: str) -> None:
     assert Accelerator().num_processes == 2
 
 
+@pytest.mark.slow
 def test_a_sharded_model_is_evaluated_whole(tmp_path):
     from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
     from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer

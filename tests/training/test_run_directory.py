@@ -37,7 +37,7 @@ def test_a_run_that_died_before_its_first_checkpoint_starts_again(recipe, tmp_pa
 
 def test_resuming_with_other_data_is_refused(recipe, tmp_path):
     train_script.main(recipe(max_steps=4))
-    with pytest.raises(SystemExit, match=r"was started with max_tokens=128, not 64"):
+    with pytest.raises(SystemExit, match=r"was started with max_tokens=128, not max_tokens=64"):
         train_script.main([*recipe(max_steps=8, max_tokens=64), "--resume_from_checkpoint", "last"])
 
 

@@ -28,6 +28,7 @@ from vanilla_transformer.training.trainer import TranslationTrainer
 from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
+@pytest.mark.slow
 def test_reversal_is_learned_to_the_last_token(tmp_path):
     torch.manual_seed(1)
     tokenizer = train_tokenizer(["a b c"], vocab_size=260, show_progress=False)

@@ -14,7 +14,7 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.quantization import Int8Linear, quantized
+from vanilla_transformer.quantization import EXACT_INPUTS, Int8Linear, _product_of_whole_numbers, quantized
 from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 
 
@@ -65,6 +65,15 @@ def test_whole_numbers_of_eight_bits_are_exact():
         linear.weight.copy_(torch.tensor([[127.0, -3.0, 0.0], [1.0, 127.0, -127.0]]))
         states = torch.tensor([[127.0, 5.0, -64.0], [0.0, 0.0, 0.0]])
         assert_close(Int8Linear(linear)(states), linear(states))
+
+
+@pytest.mark.parametrize("inputs", [24, EXACT_INPUTS, EXACT_INPUTS + 1, 4096])
+def test_products_are_the_same_with_and_without_instructions_for_integers(inputs):
+    torch.manual_seed(0)
+    states, weight = (torch.randint(-127, 128, shape, dtype=torch.int8) for shape in [(17, inputs), (inputs, 8)])
+    states[0], weight[:, 0] = 127, 127  # the largest sum
+    expected = torch._int_mm(states, weight)
+    assert torch.equal(_product_of_whole_numbers(states, weight.float()).int(), expected)
 
 
 @pytest.mark.parametrize("make", [vanilla, marian, t5, rnn_search])

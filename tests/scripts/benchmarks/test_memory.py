@@ -5,6 +5,7 @@ import pytest
 from vanilla_transformer.scripts.benchmarks import benchmark, measuring, peers
 
 
+@pytest.mark.slow
 def test_memory_is_measured_in_fresh_processes(capsys, rows, monkeypatch):
     """The memory of this process does not count: getrusage would include it."""
     held = b"x" * 2**30

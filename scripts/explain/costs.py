@@ -14,7 +14,7 @@ from vanilla_transformer.scripts.explain.panels import Curves, Picture
 
 
 KERNEL, WINDOW = 4, 32
-PATHS = (8, 16, 32, 64, 128, 256)  # lengths for which paths are measured
+PATHS = (8, 16, 32, 64)  # lengths for which paths are measured
 Layer = Callable[[torch.Tensor], torch.Tensor]  # [1, n, D] -> [1, n, D]
 
 

@@ -13,7 +13,7 @@ from vanilla_transformer.training.demo.grammar import Split, demo_corpus
 
 
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "wordpiece", "unigram")
-WORDS = ("unfriendly", "bookshelf", "Kindergarten", "translated", "Straßenbahnhaltestelle")
+WORDS = ("unfriendly", "bookshelf", "Kindergarten", "translated", "Sprachwissenschaftler")
 SHARED = "WordPiece's that BPE has"
 
 

@@ -178,7 +178,7 @@ def test_every_topic_has_its_picture_its_figures_and_its_command():
         assert f"\nvanilla-explain {topic}\n" in document
         assert json.loads(text_of(PICTURES / f"{topic}.json"))["tables"], topic
     for path in PICTURES.iterdir():
-        assert path.stat().st_size < 80_000, f"{path.name} is too large"
+        assert path.stat().st_size < 160_000, f"{path.name} is too large"
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=name_of)

@@ -53,7 +53,16 @@ def train_one(name: str, fields: dict[str, Any], options: ExplainArguments, word
     folder = Path(options.runs_dir) / f"{options.updates}_updates" / name
     if not (folder / "results.json").is_file():
         print(f"training {folder.name}: {options.updates} updates", flush=True)
-    argv = ["explain", "--variants", json.dumps({name: fields}), "--max_steps", str(options.updates), *words]
+    argv = [
+        "explain",
+        "--variants",
+        json.dumps({name: fields}),
+        "--max_steps",
+        str(options.updates),
+        "--report_to",
+        "none",
+    ]
+    argv += words
     if options.quick:
         argv += QUICK_WORDS
         fields = {**QUICK, **fields}

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -74,7 +75,7 @@ class Recurrent(nn.GRU):
     def __init__(self) -> None:
         super().__init__(D_MODEL, D_MODEL, batch_first=True)
 
-    def forward(self, states: torch.Tensor) -> torch.Tensor:  # type: ignore[override]
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
         return super().forward(states)[0]
 
 
@@ -88,10 +89,8 @@ class Transpose(nn.Module):
 
 def make_steps() -> dict[str, Callable[[int], Layer]]:
     """For each kind of layer: the number of a step -> what it does. Layers are narrow: only their reach matters."""
-    attention = {
-        "full attention": SelfAttention("eager", d_model=8),
-        "window": SelfAttention("eager", d_model=8, attention_pattern="window", attention_window=WINDOW),
-    }
+    full: Any = SelfAttention("eager", d_model=8)
+    window: Any = SelfAttention("eager", d_model=8, attention_pattern="window", attention_window=WINDOW)
     cell, inputs = nn.GRUCell(8, 8), torch.randn(1, max(PATHS), 8)
 
     def recurrent(states: torch.Tensor) -> torch.Tensor:
@@ -99,9 +98,10 @@ def make_steps() -> dict[str, Callable[[int], Layer]]:
         before = pad(states, (0, 0, 1, 0))[0, :-1]
         return cell(inputs[0, : len(before)], before)[None]
 
-    convolution = CausalConvolution(8)
+    convolution: Any = CausalConvolution(8)
     return {
-        **{name: lambda number, layer=layer: layer for name, layer in attention.items()},
+        "full attention": lambda number: full,
+        "window": lambda number: window,
         "recurrent": lambda number: recurrent,
         "convolution": lambda number: convolution,
         "dilated convolution": lambda number: partial(convolution, dilation=KERNEL**number),

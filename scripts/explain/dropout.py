@@ -8,7 +8,7 @@ from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import BATCH, LENGTH, draw_sequences, learn, loss_of, make_model
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.scripts.explain.panels import Columns, Curves, Picture
+from vanilla_transformer.scripts.explain.panels import Columns, Curves, Panel, Picture
 
 
 RATES = (0.0, 0.1, 0.3)
@@ -41,7 +41,7 @@ def explain(options: ExplainArguments) -> Explanation:
         notes=["Passes: standard deviation of the logits over ten passes on the same sequence."],
     )
     steps = [updates * number for number in range(1, rounds + 1)]
-    panels = [
+    panels: list[Panel] = [
         Curves("sequences of the training", "update", "loss per token, nats", steps, known),
         Curves("unseen sequences", "update", "loss per token, nats", steps, unseen),
         Columns(

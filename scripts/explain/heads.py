@@ -2,7 +2,7 @@
 
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.scripts.explain.panels import Columns, Curves, Picture
+from vanilla_transformer.scripts.explain.panels import Columns, Curves, Panel, Picture
 from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curve, results, train_all
 
 
@@ -20,7 +20,7 @@ def explain(options: ExplainArguments) -> Explanation:
     rows = results(runs)
     table = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, rows)
     curves = {name: loss_curve(folder) for name, folder in runs.items()}
-    panels = [
+    panels: list[Panel] = [
         Curves(
             "training loss",
             "update",

@@ -1,6 +1,7 @@
 """Residuals and normalisation: gradients by layer, deep stacks without warm-up, BatchNorm beside LayerNorm."""
 
 from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -16,8 +17,8 @@ from vanilla_transformer.scripts.explain.panels import Curves, Picture
 POST, PRE, NONE = "post-norm", "pre-norm", "no residual"
 SHOWN_DEPTH = 12
 ZERO = "A gradient that is zero in float32 counts as 1e-30 in ratios."
-WIDTH = {"d_model": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "initializer_gain": 1.0}
-DEEP = {**WIDTH, "encoder_layers": SHOWN_DEPTH, "decoder_layers": SHOWN_DEPTH}
+WIDTH: dict[str, Any] = {"d_model": 64, "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "initializer_gain": 1.0}
+DEEP: dict[str, Any] = {**WIDTH, "encoder_layers": SHOWN_DEPTH, "decoder_layers": SHOWN_DEPTH}
 
 
 def explain(options: ExplainArguments) -> Explanation:
@@ -157,6 +158,10 @@ def moved(batch: torch.Tensor, reference: torch.Tensor) -> dict[str, float]:
 
 def draw_normalisations(tables: list[Table]) -> list[Curves]:
     by_size, by_padding = tables
+    panels: list[tuple[str, str, Table, Literal["", "x"]]] = [
+        ("what small batches do", "sentences in the batch", by_size, "x"),
+        ("what padding does", "padding, % of the tokens", by_padding, ""),
+    ]
     return [
         Curves(
             title,
@@ -166,8 +171,5 @@ def draw_normalisations(tables: list[Table]) -> list[Curves]:
             {norm: [row[norm] for row in table.rows.values()] for norm in NORMS},
             log=log,
         )
-        for title, label, table, log in (
-            ("what small batches do", "sentences in the batch", by_size, "x"),
-            ("what padding does", "padding, % of the tokens", by_padding, ""),
-        )
+        for title, label, table, log in panels
     ]

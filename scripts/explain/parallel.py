@@ -26,7 +26,7 @@ def explain(options: ExplainArguments) -> Explanation:
     ways = {ONE_PASS: one_pass, CACHED: step_by_step, UNCACHED: step_by_step_without_cache}
     with torch.no_grad():  # the source is encoded once, in parallel too
         source = model.eval().get_encoder()(torch.randint(4, model.config.vocab_size, (1, max(lengths))))
-    decoders = {name: partial(way, model, source) for name, way in ways.items()}
+    decoders: dict[str, Decode] = {name: partial(way, model, source) for name, way in ways.items()}
     rows = {f"{length}": compare(decoders, length, options.rounds) for length in lengths}
     formats = {f"{name}, ms": "{:,.1f}" for name in ways} | {"largest difference of logits": "{:.0e}"}
     table = Table(

@@ -22,11 +22,13 @@ def explain(options: ExplainArguments) -> Explanation:
     sizes = options.choose([600, 1000, 2000], quick=[600, 800])
     texts = corpus_text("train", options.choose(2000, quick=300))
     unseen = corpus_text("test", options.choose(200, quick=50))
-    rows = {}
+    rows: dict[str, dict[str, float]] = {}
     for size in sizes:
         learned = {name: learn(texts, name, size) for name in ALGORITHMS}
-        rows[f"{size:,}"] = {name: tokens_per_word(tokenizer, unseen) for name, tokenizer in learned.items()}
-        rows[f"{size:,}"][SHARED] = shared_merges(learned["wordpiece"], learned["bpe"])
+        rows[f"{size:,}"] = {
+            **{name: tokens_per_word(tokenizer, unseen) for name, tokenizer in learned.items()},
+            SHARED: shared_merges(learned["wordpiece"], learned["bpe"]),
+        }
     split = Table(
         "tokens per word of unseen sentences, by size of the vocabulary",
         {**dict.fromkeys(ALGORITHMS, "{:.2f}"), SHARED: "{:.1%}"},
@@ -41,7 +43,7 @@ def explain(options: ExplainArguments) -> Explanation:
         dict.fromkeys(ALGORITHMS, "{}"),
         {word: {name: pieces(tokenizer, word) for name, tokenizer in learned.items()} for word in WORDS},
     )
-    curves = {name: [row[name] for row in rows.values()] for name in ALGORITHMS}
+    curves = {str(name): [row[name] for row in rows.values()] for name in ALGORITHMS}
     panels = [
         Curves("how finely text is split", "size of the vocabulary", "tokens per word", sizes, curves),
         Curves(

@@ -1,5 +1,7 @@
 """The paper's learning rate: why it rises before it falls."""
 
+from typing import Any
+
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
@@ -44,5 +46,5 @@ def explain(options: ExplainArguments) -> Explanation:
 
 def losses(rate: float, warmup: int, updates: int) -> list[float]:
     """Losses of a post-norm model with the authors' initialisation."""
-    sizes = {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "initializer_gain": 1.0}
+    sizes: dict[str, Any] = {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "initializer_gain": 1.0}
     return learn(make_model(**sizes), batches(), updates, rate=rate, warmup=warmup)

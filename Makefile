@@ -41,9 +41,9 @@ serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (h
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-# The page is tested in a real browser, which only these tests need.
+# The page is tested in a real browser and the tour in a real kernel, which only these tests need.
 browser: $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,notebook]'
 	@{ command -v chromium && command -v chromedriver; } > /dev/null || { \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium chromium-driver; }

@@ -1,6 +1,7 @@
-"""Checks README, docs/ and CONTRIBUTING.md: links, paths, commands and Python blocks."""
+"""Checks README, docs/ and CONTRIBUTING.md: links, paths, commands, pictures, named tests and Python blocks."""
 
 import ast
+import json
 import re
 import shlex
 import tomllib
@@ -12,12 +13,16 @@ import torch
 from torch.testing import assert_close
 from transformers import HfArgumentParser
 
+from vanilla_transformer.scripts.explain.explain import TOPICS
+
 
 ROOT = Path(__file__).parent.parent
 GUIDES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "model_cards/README.md")),
     *sorted((ROOT / "docs").glob("*.md")),
+    ROOT / "docs" / "tour.ipynb",
 ]
+PICTURES = ROOT / "docs" / "pictures"
 DOCUMENTS = [*GUIDES, ROOT / "CHANGELOG.md"]
 SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 TARGETS = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
@@ -26,6 +31,9 @@ FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
 # Inline code, and whether the text says that the file is yet to be written.
 INLINE_CODE = re.compile(r"`([^`\n]+)`( \(new\))?")
 REPOSITORY_PATH = re.compile(r"(?:vanilla_transformer|training|scripts|tests|model_cards|docs|\.github)/[\w./*-]*")
+# A link to code says what the file defines: [`name`](../folder/file.py).
+CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^)\s#]+\.py)(?:#L\d+)?\)")
+NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # Inline code that is a command: it has an option or an argument.
 COMMAND = re.compile(r" --|^(make|vanilla-[\w-]+) \w")
 # The two training programs behind `accelerate launch` and `python` take the options of vanilla-train.
@@ -45,7 +53,25 @@ def name_of(path: Path) -> str:
 
 
 def text_of(path: Path) -> str:
-    return path.read_text(encoding="utf-8")
+    """The text of a document: of a notebook, that of its Markdown cells."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".ipynb":
+        return text
+    return "\n\n".join(
+        "".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "markdown"
+    )
+
+
+def definitions(path: Path) -> set[str]:
+    """The names of functions, methods, classes and constants that a Python file defines."""
+    names = set()
+    for node in ast.walk(ast.parse(text_of(path))):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
 
 
 def blocks(path: Path, language: str) -> list[str]:
@@ -114,7 +140,45 @@ def test_links_lead_to_files_and_headings(path):
         file, _, anchor = target.partition("#")
         linked = (path.parent / file).resolve() if file else path
         assert linked.exists(), target
-        assert not anchor or anchor in anchors(linked), target
+        if linked.suffix == ".py" and anchor:  # a line, as GitHub numbers it
+            assert 1 <= int(anchor.removeprefix("L")) <= len(text_of(linked).splitlines()), target
+        else:
+            assert not anchor or anchor in anchors(linked), target
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=name_of)
+def test_links_to_code_name_what_the_file_defines(path):
+    for symbol, target in CODE_LINK.findall(prose(path)):
+        assert symbol.split(".")[-1] in definitions((path.parent / target).resolve()), f"{target} has no {symbol}"
+
+
+@pytest.mark.parametrize("path", GUIDES, ids=name_of)
+def test_named_tests_exist(path):
+    for file, name in NAMED_TEST.findall(prose(path)):
+        assert name in definitions(ROOT / file), f"{file}::{name}"
+
+
+@pytest.mark.parametrize("number", range(1, 21))
+def test_every_question_has_an_answer_with_code_and_a_test(number):
+    sections = re.split(r"(?m)^#{2,3} ", text_of(ROOT / "docs" / "questions.md"))
+    (answer,) = [section for section in sections if section.startswith(f"{number}. ")]
+    targets = [target for _, target in CODE_LINK.findall(answer)]
+    assert [target for target in targets if target.startswith("../tests/")], "no test"
+    # BatchNorm is the one thing that this package does not have.
+    assert number == 13 or [target for target in targets if not target.startswith("../tests/")], "no code"
+
+
+def test_every_topic_has_its_picture_its_figures_and_its_command():
+    document = text_of(ROOT / "docs" / "questions.md")
+    linked = set(re.findall(r"!\[[^\]]{20,}\]\(pictures/(\w+)\.png\)", document))
+    assert linked == {path.stem for path in PICTURES.glob("*.png")}
+    assert {path.stem for path in PICTURES.glob("*.json")} == set(TOPICS)
+    for topic in TOPICS:
+        assert topic in linked
+        assert f"\nvanilla-explain {topic}\n" in document
+        assert json.loads(text_of(PICTURES / f"{topic}.json"))["tables"], topic
+    for path in PICTURES.iterdir():
+        assert path.stat().st_size < 160_000, f"{path.name} is too large"
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=name_of)
@@ -130,10 +194,7 @@ def test_every_promise_has_tests_that_exist():
     rows = re.findall(r"(?m)^\| (?!promise|---)(.+) \| (.+) \|$", document)
     assert len(rows) > 25
     for promise, tests in rows:
-        named = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", tests)
-        assert named, promise
-        for file, name in named:
-            assert f"def {name}(" in text_of(ROOT / file), f"{file}::{name}"
+        assert NAMED_TEST.search(tests), promise  # which exist: see above
 
 
 @pytest.mark.parametrize("path", GUIDES, ids=name_of)

@@ -85,7 +85,7 @@ PACKAGE = [
 ]
 # Everything in training/ may import the package and what is in training/; scripts/ may import everything.
 TRAINING_FOLDERS = {"training", "training/demo"}
-SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks"}
+SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks", "scripts/explain"}
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
 # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
 SERVE = {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"}

@@ -26,6 +26,7 @@ from datasets import (
     Features,
     IterableDataset,
     List,
+    ReadInstruction,
     Value,
     concatenate_datasets,
     get_dataset_config_names,
@@ -44,7 +45,7 @@ from vanilla_transformer.training.corpus_files import (
     pairs_in_files,
     state_of,
 )
-from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.demo.grammar import SIZES, demo_corpus
 from vanilla_transformer.training.metrics import Reference, require_same_number
 from vanilla_transformer.training.mixing import copies
 
@@ -228,7 +229,10 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 
 
 def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
-    pairs = demo_corpus(split)
+    parts = ReadInstruction.from_spec(getattr(arguments, f"{split}_split")).to_absolute(SIZES)
+    pairs = [pair for part in parts for pair in demo_corpus(part.splitname, part.to)[part.from_ :]]
+    if not pairs:
+        raise _empty(arguments, split)
     source, target = choose_columns(pairs[0], languages_of_corpus(arguments), "The demo corpus")
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
     dataset = Dataset.from_dict(columns, features=TEXT)

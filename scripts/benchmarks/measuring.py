@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -74,6 +74,13 @@ def seconds_of(work: Callable[[], Any], device: torch.device) -> float:
     return time.perf_counter() - start
 
 
+def cpu_seconds_of(work: Callable[[], Any]) -> float:
+    """Seconds that this process computed for the work: waiting for a busy CPU does not count."""
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
 def speed_ratios(
     seconds: Mapping[str, list[float]], reference: str, column: str = "to MarianMT"
 ) -> dict[str, dict[str, Any]]:
@@ -111,6 +118,28 @@ def peak_memory(device: torch.device | None = None) -> int:
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else peak * 1024
+
+
+def bytes_kept(forward: Callable[[], Any], parameters: Iterable[torch.Tensor] = ()) -> int:
+    """Bytes of the tensors that a forward pass keeps for the backward pass, the same on every machine.
+
+    Args:
+        forward: The pass; it returns what the tensors are kept for.
+        parameters: Tensors that exist anyway and do not count.
+    """
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def remember(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        kept[storage.data_ptr()] = storage
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(remember, lambda tensor: tensor):
+        output = forward()  # alive until the end, else another tensor could get its memory
+    for parameter in parameters:
+        kept.pop(parameter.untyped_storage().data_ptr(), None)
+    del output
+    return sum(storage.nbytes() for storage in kept.values())
 
 
 # --- titles and notes of tables ---

@@ -152,6 +152,11 @@ def test_what_the_hub_does_not_have_is_named(tmp_path):
 def test_the_demo_corpus_needs_nothing(streaming):
     corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming), splits=("test",))
     assert len(rows(corpus["test"])) == 500
+    slices = {"train_split": "train[:30]", "validation_split": "validation[:1%]", "test_split": "test[10:12]"}
+    corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming, **slices))
+    assert [len(rows(corpus[split])) for split in ("train", "validation", "test")] == [30, 5, 2]
+    with pytest.raises(ValueError, match=r'Unknown split "tset"'):
+        load_corpus(corpus_arguments(dataset="demo", test_split="tset"), splits=("test",))
     with pytest.raises(ValueError, match=r"demo corpus has no 'fr' among its columns 'en', 'de'"):
         load_corpus(corpus_arguments(dataset="demo", target_lang="fr"), splits=("test",))
 

@@ -50,3 +50,16 @@ def test_a_process_is_prepared_once_and_then_works(tmp_path):
     with measuring.worker_process(os.chdir, tmp_path) as worker:
         assert [worker.submit(os.getcwd).result() for _ in range(2)] == [str(tmp_path)] * 2
     assert os.getcwd() != str(tmp_path)
+
+
+def test_cpu_seconds_are_those_of_the_process(monkeypatch):
+    clock = iter([1.0, 3.5])
+    monkeypatch.setattr(measuring.time, "process_time", lambda: next(clock))
+    assert measuring.cpu_seconds_of(lambda: None) == 2.5
+
+
+def test_memory_kept_for_the_backward_pass_is_counted_once_and_without_parameters():
+    weight, states = torch.nn.Parameter(torch.ones(8, 4)), torch.randn(16, 8)
+    first = measuring.bytes_kept(lambda: (states @ weight).exp(), [weight])
+    assert first == 4 * (16 * 8 + 16 * 4)  # the states for the weight's gradient, and the result of exp
+    assert measuring.bytes_kept(lambda: (states @ weight).exp(), [weight, states]) == 4 * 16 * 4

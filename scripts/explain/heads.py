@@ -1,0 +1,39 @@
+"""One wide head against several narrow ones, with equal parameters."""
+
+from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
+from vanilla_transformer.scripts.explain.panels import Columns, Curves, Panel, Picture
+from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curve, results, train_all
+
+
+VARIANTS = {
+    "1 head": {"encoder_attention_heads": 1, "decoder_attention_heads": 1},
+    "paper": PAPER,
+    "16 heads": {"encoder_attention_heads": 16, "decoder_attention_heads": 16},
+}
+LABELS = {"1 head": "1 head of 128", "paper": "4 heads of 32", "16 heads": "16 heads of 8"}
+
+
+def explain(options: ExplainArguments) -> Explanation:
+    """One wide head against several narrow ones with equal parameters: loss and BLEU. *"""
+    runs = {LABELS[name]: folder for name, folder in train_all(VARIANTS, options).items()}
+    rows = results(runs)
+    table = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, rows)
+    curves = {name: loss_curve(folder) for name, folder in runs.items()}
+    panels: list[Panel] = [
+        Curves(
+            "training loss",
+            "update",
+            "loss per token, nats",
+            {name: steps for name, (steps, _) in curves.items()},
+            {name: losses for name, (_, losses) in curves.items()},
+            markers=False,
+        ),
+        Columns(
+            f"test BLEU after {options.updates} updates",
+            "heads of width $d_k$",
+            "BLEU",
+            {name.replace(" of", "\nof"): {"BLEU": row["BLEU"]} for name, row in rows.items()},
+        ),
+    ]
+    return Explanation([table], [Picture("The same parameters in one head or in several", [panels])])

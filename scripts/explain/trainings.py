@@ -1,0 +1,102 @@
+"""Short trainings on the demo corpus, by the recipe `explain`. Finished ones are used again, also by other topics."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from transformers.utils import logging
+
+from vanilla_transformer.scripts.compare_variants import figures, train_variant
+from vanilla_transformer.scripts.explain.explanation import ExplainArguments
+from vanilla_transformer.training.plots import read_metrics
+
+
+PAPER: dict[str, Any] = {}  # the recipe as it is: what most topics compare with
+# What --quick changes: a model that is trained in two seconds and has learned nothing.
+QUICK = {"d_model": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
+QUICK_WORDS = [
+    *("--train_split", "train[:200]", "--validation_split", "validation[:4]", "--test_split", "test[:20]"),
+    *("--vocab_size", "300", "--logging_steps", "1"),
+]
+
+
+def train_all(
+    variants: Mapping[str, dict[str, Any]],
+    options: ExplainArguments,
+    words: Sequence[str] = (),
+    prefix: str = "",
+) -> dict[str, Path]:
+    """Trains a model for each variant, unless that is done, and returns the folders of the runs.
+
+    Args:
+        variants: A name and config fields for each model.
+        options: Number of updates, and where the runs are.
+        words: Further options of vanilla-train for all of them.
+        prefix: Start of the folders' names, for trainings that differ from the recipe in `words` too.
+    """
+    return {
+        name: train_one(f"{prefix}{name}".replace(" ", "_"), fields, options, words)
+        for name, fields in variants.items()
+    }
+
+
+def train_one(name: str, fields: dict[str, Any], options: ExplainArguments, words: Sequence[str] = ()) -> Path:
+    """Trains one model and returns the folder of its run.
+
+    Args:
+        name: Name of the folder.
+        fields: Config fields, on top of the recipe's.
+        options: Number of updates, and where the runs are.
+        words: Further options of vanilla-train.
+    """
+    folder = Path(options.runs_dir) / f"{options.updates}_updates" / name
+    if not (folder / "results.json").is_file():
+        print(f"training {folder.name}: {options.updates} updates", flush=True)
+    argv = [
+        "explain",
+        "--variants",
+        json.dumps({name: fields}),
+        "--max_steps",
+        str(options.updates),
+        "--report_to",
+        "none",
+    ]
+    argv += words
+    if options.quick:
+        argv += QUICK_WORDS
+        fields = {**QUICK, **fields}
+    previous = logging.get_verbosity()
+    logging.set_verbosity_error()  # the loss every ten updates is in metrics.jsonl
+    try:
+        if not train_variant(argv, folder, fields):
+            raise KeyboardInterrupt
+    finally:
+        logging.set_verbosity(previous)
+    return folder
+
+
+def results(runs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
+    """Test BLEU, validation loss and parameters of each run: rows of a table."""
+    rows = {}
+    for name, folder in runs.items():
+        found = figures(folder, name)
+        rows[name] = {
+            "BLEU": found["bleu"],
+            "validation loss": found["loss"],
+            "parameters": found["parameters"],
+        }
+    return rows
+
+
+FORMATS = {
+    "BLEU": "{:.1f}",
+    "validation loss": "{:.3f}",
+    "parameters": "{:,}",
+}
+
+
+def loss_curve(folder: Path) -> tuple[list[int], list[float]]:
+    """Updates and training losses of a run."""
+    entries = [entry for entry in read_metrics(folder / "metrics.jsonl") if "loss" in entry]
+    return [entry["step"] for entry in entries], [entry["loss"] for entry in entries]

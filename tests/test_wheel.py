@@ -1,5 +1,6 @@
 """An installed copy works without the repository: its wheel has everything, and the commands of README run from it."""
 
+import gzip
 import os
 import re
 import shlex
@@ -98,6 +99,7 @@ def test_every_command_of_readme_runs_from_an_installed_wheel(wheel, tmp_path):
             shutil.copyfile(f"{CAPTIONS}.{language}", folder / f"{name}.{language}")
     (folder / "models").mkdir()
     shutil.copyfile(f"{CAPTIONS}.en", folder / "news.en")
+    (folder / "big.en.gz").write_bytes(gzip.compress(Path(f"{CAPTIONS}.en").read_bytes()))
     (folder / "letter.txt").write_text("A man rides a bike. A dog runs.\n\n  A cat sleeps.\n", encoding="utf-8")
     (folder / "terms.tsv").write_text("man\tMann\n", encoding="utf-8")
     variables = {**os.environ, "PATH": f"{environment / 'bin'}:{os.environ['PATH']}", "PYTHONPATH": ""}

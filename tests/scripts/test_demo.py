@@ -42,6 +42,7 @@ def test_a_new_demo_trains_the_recipe_and_shows_translations(commands, tmp_path,
     assert (folder / "attention.png").is_file()
 
 
+@pytest.mark.slow
 def test_an_interrupted_demo_resumes(commands, tmp_path):
     checkpoint = tmp_path / "checkpoint-100"
     checkpoint.mkdir()
@@ -51,6 +52,7 @@ def test_an_interrupted_demo_resumes(commands, tmp_path):
     assert args.resume_from_checkpoint == "last"
 
 
+@pytest.mark.slow
 def test_a_finished_demo_is_not_trained_again(commands, tmp_path):
     demo.main(["--output_dir", str(tmp_path)])
     demo.main(["--output_dir", str(tmp_path)])

@@ -89,6 +89,7 @@ def test_it_translates_the_same_where_this_package_is_unknown(exported, run):
     assert check(exported, translator, texts) == [translator(text) for text in texts]
 
 
+@pytest.mark.slow
 def test_a_model_that_went_on_from_another_run_says_so(run, tmp_path):
     later = shutil.copytree(run, tmp_path / "later")
     recipe = yaml.safe_load((later / "recipe.yaml").read_text())
@@ -111,6 +112,7 @@ def test_a_model_that_went_on_from_another_run_says_so(run, tmp_path):
     assert "| data | someone/corpus" not in first
 
 
+@pytest.mark.slow
 def test_a_model_s_own_decoding_goes_along(run, tmp_path):
     own = shutil.copytree(run, tmp_path / "run")
     settings = GenerationConfig.from_pretrained(own / "model")
@@ -147,6 +149,7 @@ def test_variants_and_two_vocabularies_come_along(fields, tmp_path):
     assert "auto_map" not in json.loads((tmp_path / "plain" / "config.json").read_text())
 
 
+@pytest.mark.slow
 def test_half_precision_halves_the_weights(run, exported, tmp_path):
     folder = tmp_path / "half"
     export_to_hub.main(["--run", str(run), "--output_dir", str(folder), "--dtype", "float16"])
@@ -179,6 +182,7 @@ def test_every_number_of_the_card_comes_from_the_run(exported, run):
     assert f"prints `{translation}`" in card
 
 
+@pytest.mark.slow
 def test_what_is_not_known_is_left_out(run, tmp_path):
     poorer = shutil.copytree(run, tmp_path / "run")
     for name in ("results.json", "metrics.jsonl", "learning_curve.png"):
@@ -353,6 +357,7 @@ def test_a_dry_run_lists_the_files_and_pushes_nothing(exported, capsys):
     assert "would be pushed to user/x (private if it is new)" in printed
 
 
+@pytest.mark.slow
 def test_a_space_has_the_model_and_its_page(run, tmp_path):
     export_to_hub.main(["--run", str(run), "--space", "--output_dir", str(tmp_path / "space")])
     require_whole(tmp_path / "space" / "model")

@@ -114,7 +114,8 @@ def test_two_processes_equal_one_on_the_same_global_batches(recipe, tmp_path, mo
         assert_close(tensor, weights(tmp_path / "one")[name], rtol=1e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize("processes", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", [1, 2])
 def test_a_killed_run_resumes_with_the_same_losses_and_weights(recipe, tmp_path, processes):
     keys = {"max_steps": 60, "save_strategy": "steps", "save_steps": 7, "seed": 5}
     keys["model_config"] = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "dropout": 0.1}
@@ -173,6 +174,7 @@ def test_sigterm_saves_and_stops_every_process_of_torchrun(recipe, tmp_path):
     assert len(losses(tmp_path / "stopped")) == step + 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_ends_in_a_sentence_and_spares_the_last_good_checkpoint(recipe, tmp_path):
     """No file may grow beyond a limit that the second checkpoint, whose optimizer has state, is over."""
     path = recipe("full", max_steps=30, save_strategy="steps", save_steps=10, save_total_limit=1)

@@ -158,6 +158,7 @@ def test_noise_and_bpe_dropout_reach_training(recipe, tmp_path):
     assert losses(tmp_path / "noise2") == losses(tmp_path / "noise")
 
 
+@pytest.mark.slow
 def test_a_run_with_bpe_dropout_repeats_and_resumes_exactly(recipe, tmp_path):
     keys = {"bpe_dropout": 0.3, "prefix_drop": 0.1, "eval_strategy": "no", "save_steps": 15, "max_steps": 20}
     keys |= {"average_checkpoints": 0, "max_tokens": 256}  # an epoch has about 13 updates

@@ -80,6 +80,7 @@ def test_the_stock_trainer_trains_our_models_untouched(tmp_path, config):
     assert trainer.predict(Dataset.from_list(reversal_data(4))).predictions.shape[0] == 4
 
 
+@pytest.mark.slow
 def test_sixty_four_pairs_are_learned_by_heart(tmp_path):
     pairs = [{"source": pair["en"], "target": pair["de"]} for pair in demo_corpus("validation", 64)]
     tokenizer = train_tokenizer(

@@ -114,7 +114,9 @@ def compare_fully_sharded(folder, batch) -> None:
         assert_close(parts[name].full_tensor(), parameter, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.parametrize("compare", [compare_tensor_parallel, compare_fully_sharded])
+@pytest.mark.parametrize(
+    "compare", [pytest.param(compare_tensor_parallel, marks=pytest.mark.slow), compare_fully_sharded]
+)
 def test_two_sharded_processes_equal_one_whole(make_model, batch, tmp_path, compare):
     make_model(d_k=8, d_v=4, dropout=0.0).save_pretrained(tmp_path)
     in_two_processes(compare, tmp_path, batch)

@@ -109,6 +109,7 @@ def test_what_is_pushed_translates_the_same_elsewhere(hub, run, folder, translat
     assert refused.returncode != 0
 
 
+@pytest.mark.slow
 def test_an_upload_that_is_cut_publishes_nothing_and_the_next_completes_it(hub, run, folder):
     hub.cut_upload_after(1000)
     cut = push(run, folder)
@@ -126,6 +127,7 @@ def test_a_commit_that_fails_publishes_nothing(hub, run, folder):
     assert published(hub) == set()
 
 
+@pytest.mark.slow
 def test_branches_and_pull_requests(hub, run, folder):
     assert push(run, folder, "--revision", "v2").returncode == 0
     assert "model.safetensors" in published(hub, revision="v2")

@@ -2,8 +2,8 @@
 
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.scripts.explain.panels import Columns, Curves, Panel, Picture
-from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curve, results, train_all
+from vanilla_transformer.scripts.explain.panels import Columns, Panel, Picture
+from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curves, results, train_all
 
 
 VARIANTS = {
@@ -19,16 +19,8 @@ def explain(options: ExplainArguments) -> Explanation:
     runs = {LABELS[name]: folder for name, folder in train_all(VARIANTS, options).items()}
     rows = results(runs)
     table = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, rows)
-    curves = {name: loss_curve(folder) for name, folder in runs.items()}
     panels: list[Panel] = [
-        Curves(
-            "training loss",
-            "update",
-            "loss per token, nats",
-            {name: steps for name, (steps, _) in curves.items()},
-            {name: losses for name, (_, losses) in curves.items()},
-            markers=False,
-        ),
+        loss_curves(runs),
         Columns(
             f"test BLEU after {options.updates} updates",
             "heads of width $d_k$",

@@ -100,9 +100,10 @@ class Columns:
             bars = axis.bar(places, heights, width * 0.95, color=COLORS[number % len(COLORS)], label=name)
             axis.bar_label(bars, [self.form.format(height) for height in heights], padding=2, fontsize=8)
         axis.set_xticks(range(len(self.groups)), list(self.groups), fontsize=9)
-        axis.margins(y=0.25 if len(names) == 1 else 0.5)  # room for the numbers and the legend
+        tallest = max(height for group in self.groups.values() for height in group.values())
+        axis.set_ylim(0, tallest * (1.15 if len(names) == 1 else 1.4))  # room for the numbers and the legend
         if len(names) > 1:
-            axis.legend(fontsize=8.5, framealpha=0.8, ncols=2)
+            axis.legend(fontsize=8.5, framealpha=0.8, ncols=2, loc="upper right")
         _finish(axis, self)
 
 

@@ -5,15 +5,15 @@ from typing import Any
 import torch
 
 from vanilla_transformer.scripts.benchmarks.report import Table
-from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, right_tokens, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.layer_costs import D_MODEL, KEPT, SelfAttention, cost, cost_formats
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
+from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curves, results, train_all
 
 
 SCORES = {"dot product": "scaled_dot", "additive": "additive"}
 VARIANTS: dict[str, dict[str, Any]] = {
-    "dot product": {},
+    "paper": PAPER,
     "no scale": {"score_function": "dot"},
     "additive": {"score_function": "additive"},
     "one matrix": {"share_qk": True},
@@ -21,7 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """Additive against dot-product scores: time, memory and learning; queries and keys that share one matrix."""
+    """Additive against dot-product scores: time, memory and BLEU; queries and keys that share one matrix. *"""
     lengths = options.choose([32, 64, 128, 256], quick=[16, 32])
     # Eager attention for both, so that only the score differs.
     layers = {name: SelfAttention("eager", score_function=score) for name, score in SCORES.items()}
@@ -32,22 +32,12 @@ def explain(options: ExplainArguments) -> Explanation:
         rows,
         notes=[KEPT],
     )
-    updates = options.choose(200, quick=10)
-    losses: dict[str, list[float]] = {}
-    trained: dict[str, dict[str, Any]] = {}
-    for name, fields in VARIANTS.items():
-        model = make_model(**fields)
-        losses[name] = smooth(learn(model, batches(), updates))
-        trained[name] = {
-            "last loss": losses[name][-1],
-            "right tokens": right_tokens(model),
-            "parameters": model.num_parameters(),
-        }
+    runs = {name.replace("paper", "dot product"): folder for name, folder in train_all(VARIANTS, options).items()}
     quality = Table(
-        f"learning to copy, {updates} updates",
-        {"last loss": "{:.3f}", "right tokens": "{:.0%}", "parameters": "{:,}"},
-        trained,
-        notes=["One matrix: queries and keys share their projection (share_qk). Loss: mean of ten updates."],
+        f"{options.updates} updates on the demo corpus, one seed",
+        FORMATS,
+        results(runs),
+        notes=["One matrix: queries and keys share their projection (share_qk)."],
     )
     panels = [
         Curves(
@@ -60,7 +50,5 @@ def explain(options: ExplainArguments) -> Explanation:
         )
         for title, unit in (("time of a layer", "ms"), ("memory of a layer", "MiB"))
     ]
-    points = [10 * number for number in range(1, 1 + len(losses["additive"]))]
-    learned = Curves("learning to copy", "update", "loss per token, nats", points, losses, markers=False)
-    picture = Picture("The additive score costs more time and memory", [[*panels, learned]])
+    picture = Picture("The additive score costs more time and memory", [[*panels, loss_curves(runs)]])
     return Explanation([costs, quality], [picture])

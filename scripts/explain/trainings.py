@@ -9,6 +9,7 @@ from transformers.utils import logging
 
 from vanilla_transformer.scripts.compare_variants import figures, train_variant
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments
+from vanilla_transformer.scripts.explain.panels import Curves
 from vanilla_transformer.training.plots import read_metrics
 
 
@@ -96,7 +97,17 @@ FORMATS = {
 }
 
 
-def loss_curve(folder: Path) -> tuple[list[int], list[float]]:
-    """Updates and training losses of a run."""
-    entries = [entry for entry in read_metrics(folder / "metrics.jsonl") if "loss" in entry]
-    return [entry["step"] for entry in entries], [entry["loss"] for entry in entries]
+def loss_curves(runs: Mapping[str, Path]) -> Curves:
+    """The training loss of each run, as a panel."""
+    logs = {
+        name: [entry for entry in read_metrics(folder / "metrics.jsonl") if "loss" in entry]
+        for name, folder in runs.items()
+    }
+    return Curves(
+        "training loss",
+        "update",
+        "loss per token, nats",
+        {name: [entry["step"] for entry in entries] for name, entries in logs.items()},
+        {name: [entry["loss"] for entry in entries] for name, entries in logs.items()},
+        markers=False,
+    )

@@ -171,12 +171,17 @@ def test_every_question_has_an_answer_with_code_and_a_test(number):
 def test_every_topic_has_its_picture_its_figures_and_its_command():
     document = text_of(ROOT / "docs" / "questions.md")
     linked = set(re.findall(r"!\[[^\]]{20,}\]\(pictures/(\w+)\.png\)", document))
-    assert linked == {path.stem for path in PICTURES.glob("*.png")}
     assert {path.stem for path in PICTURES.glob("*.json")} == set(TOPICS)
     for topic in TOPICS:
         assert topic in linked
         assert f"\nvanilla-explain {topic}\n" in document
         assert json.loads(text_of(PICTURES / f"{topic}.json"))["tables"], topic
+
+
+def test_every_picture_is_small_and_on_a_page():
+    pages = "".join(map(text_of, (ROOT / "docs").glob("*.md")))
+    linked = set(re.findall(r"!\[[^\]]{20,}\]\(pictures/(\w+)\.png\)", pages))
+    assert linked == {path.stem for path in PICTURES.glob("*.png")}
     for path in PICTURES.iterdir():
         assert path.stat().st_size < 160_000, f"{path.name} is too large"
 

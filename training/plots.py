@@ -24,6 +24,9 @@ if TYPE_CHECKING:  # an optional dependency
 
 logger = logging.get_logger(__name__)
 
+# Okabe and Ito's palette, which colour-blind readers can tell apart, without its yellow: that is too light for lines.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
     """The entries of a metrics.jsonl. Broken lines, such as a last one cut by a crash, are skipped with a warning."""
@@ -131,12 +134,13 @@ def plot_bleu_by_length(systems: Mapping[str, Sequence[Bucket]], picture: Path) 
     for number, (name, scores) in enumerate(systems.items()):
         shift = (number - (len(systems) - 1) / 2) * width
         places = [place + shift for place in range(len(scores))]
-        bars = axis.bar(places, [bucket.sacrebleu for bucket in scores], width, label=name)
+        color = COLORS[number % len(COLORS)]
+        bars = axis.bar(places, [bucket.sacrebleu for bucket in scores], width, label=name, color=color)
         axis.bar_label(bars, [f"{bucket.sacrebleu:.1f}" for bucket in scores], padding=2, fontsize=8)
     axis.set_xticks(range(len(buckets)), [f"{bucket.label}\n{bucket.sentences:,} sent." for bucket in buckets])
     if len(systems) > 1:
-        axis.legend()
-    axis.margins(y=0.15)
+        figure.legend(loc="outside upper right", ncols=len(systems))  # outside, where it covers no number
+    axis.margins(y=0.1)
     axis.set_title("BLEU by sentence length")
     axis.set_xlabel("words of the source")
     axis.set_ylabel("sacreBLEU")

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
+from vanilla_transformer.training.plots import COLORS
+
 
 if TYPE_CHECKING:  # an optional dependency
     from matplotlib.axes import Axes
 
 
-# Okabe and Ito's palette without its yellow, which is too light for lines. Markers and dashes tell curves apart too.
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+# Besides colours, markers and dashes tell curves apart.
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 DASHES = ("-", "--", "-.", ":", "-", "--", "-.")
 WIDTH, HEIGHT = 3.6, 3.1  # inches of a panel

@@ -39,7 +39,8 @@ def test_all_scores_are_in_the_table_and_the_picture(folders, tmp_path, capsys, 
     assert (output / "comparison.md").read_text().splitlines()[2] == "| RNN | 30.12 | 32.0 | 20.0 |"
     (axis,) = figures[0].axes
     assert [bar.get_height() for bar in axis.patches] == [32.0, 20.0, 36.0, 34.5]
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == ["RNN", "Attention"]
+    (legend,) = figures[0].legends
+    assert [text.get_text() for text in legend.get_texts()] == ["RNN", "Attention"]
     assert [label.get_text() for label in axis.get_xticklabels()] == ["≤ 10\n7 sent.", "> 10\n3 sent."]
 
 

@@ -27,7 +27,7 @@ HELP = {
     "save_total_limit": "Number of checkpoints that are kept; older ones are deleted.",
     "seed": "Seed of weights, dropout and the order of batches.",
     "use_cpu": "Train on the CPU even if there is a GPU.",
-    "bf16": "Compute in bfloat16, on a GPU that has it.",
+    "bf16": "Compute in bfloat16, on a GPU that has it or, with --use_cpu, on a CPU that has it (AVX512-BF16).",
 }
 LIBRARY_GROUP = "options of the library's trainer (transformers.Seq2SeqTrainingArguments)"
 

@@ -19,6 +19,25 @@ if TYPE_CHECKING:
     from .positions import PositionEncoding
 
 
+def without_cpu_autocast(attend: Callable[..., Any]) -> Callable[..., Any]:
+    """`attend` in float32 where autocast would run it in half precision on a CPU.
+
+    There, the backward pass of torch's fused attention takes twelve times as long in bfloat16 as in float32.
+    """
+    if not torch.is_autocast_enabled("cpu"):
+        return attend
+
+    def attend_in_float32(
+        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> Any:
+        if query.device.type != "cpu":
+            return attend(module, query, key, value, *args, **kwargs)
+        with torch.autocast("cpu", enabled=False):
+            return attend(module, query.float(), key.float(), value.float(), *args, **kwargs)
+
+    return attend_in_float32
+
+
 class FullAttention(nn.Module):
     """Every token may attend to all tokens or, where the attention is causal, to itself and those before it.
 
@@ -140,4 +159,4 @@ class FullAttention(nn.Module):
         Returns:
             The output [B, T, H, d_v] and, if `attend` gives them, the attention weights [B, H, T, S].
         """
-        return attend(module, query, key, value, attention_mask, **kwargs)
+        return without_cpu_autocast(attend)(module, query, key, value, attention_mask, **kwargs)

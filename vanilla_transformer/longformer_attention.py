@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import nn
 
+from .full_attention import without_cpu_autocast
 from .positions import POSITIONS, rotate
 from .window_attention import Blocks, WindowAttention, additive, as_mask, existing_keys, wants_maps
 
@@ -96,6 +97,7 @@ class LongformerAttention(WindowAttention):
         rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        attend = without_cpu_autocast(attend)
         blocks, places = attention_mask.blocks, attention_mask.places
         keys, values = (_with_global(blocks, states, places) for states in (key, value))
         output, weights = attend(module, blocks.queries(query), keys, values, attention_mask.local, **kwargs)

@@ -139,6 +139,9 @@ class _SumOfLosses(torch.autograd.Function):
         total = torch.zeros((), dtype=torch.float32, device=states.device)
         # Half precision would lose sums of many small numbers.
         of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=torch.float32)
+        given_dtype, device_type = weight.dtype, states.device.type
+        if torch.is_autocast_enabled(device_type):  # converted once, not for every piece
+            states, weight = (tensor.to(torch.get_autocast_dtype(device_type)) for tensor in (states, weight))
         of_bias = None if bias is None else torch.zeros_like(bias)
         pieces = (tensor.split(TOKENS_AT_A_TIME) for tensor in (states, labels, of_states))
         for piece, gold, of_piece in zip(*pieces, strict=True):
@@ -152,7 +155,7 @@ class _SumOfLosses(torch.autograd.Function):
                 of_weight += gradient.t() @ piece.to(weight.dtype)
             if of_bias is not None:
                 of_bias += gradient.sum(0)
-        ctx.save_for_backward(of_states, of_weight.to(weight.dtype), of_bias)
+        ctx.save_for_backward(of_states, of_weight.to(given_dtype), of_bias)
         return total
 
     @staticmethod

@@ -15,7 +15,7 @@ from torch import nn
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache
 
-from .full_attention import FullAttention
+from .full_attention import FullAttention, without_cpu_autocast
 
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ class WindowAttention(FullAttention):
             key, value = key.index_select(2, cached_keys), value.index_select(2, cached_keys)
         if position_bias is not None:
             kwargs["position_bias"] = position_bias.repeat(len(query), 1, 1, 1)  # [B * N, H, Q, K]
-        output, weights = attend(
+        output, weights = without_cpu_autocast(attend)(
             module, blocks.queries(query), blocks.keys(key), blocks.keys(value), visible, **kwargs
         )
         wanted = weights is not None and wants_maps(module, kwargs)

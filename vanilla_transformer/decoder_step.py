@@ -1,4 +1,5 @@
-"""The decoder's step for beam search on a CPU: what `VanillaTransformerDecoder.run` computes, without its generality.
+"""The decoder's step for beam search, and its pass for mask-predict, on a CPU: what `VanillaTransformerDecoder.run`
+computes, without its generality.
 
 A step is many small products. So their operands are laid out for them beforehand:
 
@@ -11,7 +12,8 @@ A decoder with anything that this module does not know runs layer by layer, as b
 the architecture, another type of weights, a GPU.
 
 Shapes: B sentences, K beams, N = B * K hypotheses, T target keys (those of the prefix, then K at each step), S source
-tokens, H heads, D d_model, d width of a head, V vocabulary.
+tokens, H heads, D d_model, d width of a head, V vocabulary. In a pass over all tokens of a target, K is the number of
+its tokens, and so is T.
 """
 
 from collections.abc import Callable, Collection, Sequence
@@ -41,6 +43,26 @@ def make_packed_steps(
     """
     fits = RowPerSentence.fits(model, model_kwargs) and can_be_packed(model, known)
     return PackedSteps(model, beams, model_kwargs) if fits else None
+
+
+def make_packed_passes(
+    model: PreTrainedModel,
+    states: torch.Tensor,
+    source_mask: torch.Tensor | None,
+    is_token: torch.Tensor,
+    known: Collection[type[nn.Module]],
+) -> "PackedPasses | None":
+    """Returns the decoder as a function of all tokens, or `None` for a decoder that must run layer by layer.
+
+    Args:
+        model: A model whose decoder sees all positions.
+        states: The encoder's output [B, S, D].
+        source_mask: 1 for tokens of the source and 0 for padding [B, S]; `None` for no padding.
+        is_token: Which positions of the targets have a token [B, T].
+        known: The classes of modules whose computation this module repeats.
+    """
+    fits = model.config._attn_implementation in ("eager", "sdpa") and can_be_packed(model, known)
+    return PackedPasses(model, states, source_mask, is_token) if fits else None
 
 
 def can_be_packed(model: PreTrainedModel, known: Collection[type[nn.Module]]) -> bool:
@@ -143,7 +165,7 @@ class PackedLayer:
         residuals = (layer.self_attn_residual, layer.encoder_attn_residual, layer.feed_forward_residual)
         self.norms: list[nn.LayerNorm] = [residual.norm for residual in residuals]
 
-    def __call__(self, states: torch.Tensor, memory: "LayerMemory", masks: "Masks") -> torch.Tensor:
+    def __call__(self, states: torch.Tensor, memory: "SourceMemory", masks: "Masks | PassMasks") -> torch.Tensor:
         """Maps the states [N, D] of the newest tokens to those of the next layer. The given states are overwritten."""
         sublayers = (self._attend, self._attend_to_source, self._feed)
         for sublayer, last, norm in zip(sublayers, self.last_products, self.norms, strict=True):
@@ -152,16 +174,18 @@ class PackedLayer:
             states = states if self.is_pre_norm else _normalise(norm, states)
         return states
 
-    def _attend(self, states: torch.Tensor, memory: "LayerMemory", masks: "Masks") -> torch.Tensor:
+    def _attend(self, states: torch.Tensor, memory: "SourceMemory", masks: "Masks | PassMasks") -> torch.Tensor:
         projected = self.query_key_value(states).view(*memory.shape, 3, self.heads, -1)  # [B, K, 3, H, d]
         keys, values = memory.append(projected[:, :, 1:])
         return _attend(projected[:, :, 0], keys.transpose(1, 2), values, masks.own, self.scaling)
 
-    def _attend_to_source(self, states: torch.Tensor, memory: "LayerMemory", masks: "Masks") -> torch.Tensor:
+    def _attend_to_source(
+        self, states: torch.Tensor, memory: "SourceMemory", masks: "Masks | PassMasks"
+    ) -> torch.Tensor:
         query = self.source_query(states).view(*memory.shape, self.heads, -1)  # [B, K, H, d]
         return _attend(query, memory.source_keys, memory.source_values, masks.source, self.scaling)
 
-    def _feed(self, states: torch.Tensor, memory: "LayerMemory", masks: "Masks") -> torch.Tensor:
+    def _feed(self, states: torch.Tensor, memory: "SourceMemory", masks: "Masks | PassMasks") -> torch.Tensor:
         return self.activation(self.fc1(states))
 
 
@@ -187,7 +211,26 @@ def _attend(
 # --- keys, values and masks ---
 
 
-class LayerMemory:
+class SourceMemory:
+    """Keys and values of the source in one layer. Those of the target are not kept.
+
+    Args:
+        shape: Number of sentences and beams.
+        source: Keys and values of the source, each [B, H, S, d].
+    """
+
+    def __init__(self, shape: tuple[int, int], source: Sequence[torch.Tensor]):
+        self.shape = shape
+        keys, values = source
+        self.source_keys = keys.transpose(2, 3).contiguous().flatten(0, 1)  # [B * H, d, S]
+        self.source_values = values.contiguous().flatten(0, 1)  # [B * H, S, d]
+
+    def append(self, new: torch.Tensor) -> torch.Tensor:
+        """Takes keys and values [B, K, 2, H, d] of the newest tokens. Returns all keys and values [2, B * H, T, d]."""
+        return new.permute(2, 0, 3, 1, 4).flatten(1, 2)
+
+
+class LayerMemory(SourceMemory):
     """Keys and values of one layer: of the source, and of the target with room to grow.
 
     Args:
@@ -200,15 +243,11 @@ class LayerMemory:
     def __init__(
         self, shape: tuple[int, int], own: Sequence[torch.Tensor], source: Sequence[torch.Tensor], steps: int
     ):
-        self.shape = shape
+        super().__init__(shape, source)
         self.length = own[0].shape[-2]
         self.room = _with_room(torch.stack(list(own)), self.length + steps * shape[1])  # [2, B, H, room, d]
-        keys, values = source
-        self.source_keys = keys.transpose(2, 3).contiguous().flatten(0, 1)  # [B * H, d, S]
-        self.source_values = values.contiguous().flatten(0, 1)  # [B * H, S, d]
 
     def append(self, new: torch.Tensor) -> torch.Tensor:
-        """Adds keys and values [B, K, 2, H, d] of the newest tokens. Returns all keys and values [2, B * H, T, d]."""
         end = self.length + self.shape[1]
         if end > self.room.shape[3]:
             self.room = _with_room(self.room[:, :, :, : self.length], 2 * end)
@@ -270,6 +309,30 @@ class Masks:
         return None if mask is None else mask.expand(-1, self.heads, -1, -1).reshape(-1, *mask.shape[2:])
 
 
+class PassMasks(NamedTuple):
+    """The masks of a pass over all tokens: 0 for visible keys and a large negative number for others.
+
+    Args:
+        own: For the target [B * H, T, T]; `None` if all its keys are visible.
+        source: For the source [B * H, T, S]; `None` if all its keys are visible.
+    """
+
+    own: torch.Tensor | None
+    source: torch.Tensor | None
+
+    @classmethod
+    def of(cls, is_token: torch.Tensor, is_source: torch.Tensor | None, heads: int) -> "PassMasks":
+        """Hides the keys that are no token [B, T] and no source token [B, S]."""
+        shape = (len(is_token), heads, is_token.shape[1])
+
+        def hide(is_key: torch.Tensor | None) -> torch.Tensor | None:
+            if is_key is None or bool(is_key.all()):
+                return None
+            return _as_numbers(is_key.bool())[:, None, None].expand(*shape, -1).flatten(0, 1)
+
+        return cls(hide(is_token), hide(is_source))
+
+
 def _as_numbers(mask: torch.Tensor) -> torch.Tensor:
     if mask.dtype != torch.bool:
         return mask
@@ -320,3 +383,44 @@ class PackedSteps(RowPerSentence):
         for memory in self.memories:
             memory.keep(sentences)
         self.masks.keep(sentences)
+
+
+# --- the passes ---
+
+
+class PackedPasses:
+    """Runs a decoder that sees all positions on packed layers. Keys and values of the source are computed once.
+
+    Args:
+        model: The model.
+        states: The encoder's output [B, S, D].
+        source_mask: 1 for tokens of the source and 0 for padding [B, S]; `None` for no padding.
+        is_token: Which positions of the targets have a token [B, T].
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
+    ):
+        self.decoder = model.model.decoder
+        is_pre_norm = model.config.norm_placement == "pre"
+        self.layers = [PackedLayer(layer, is_pre_norm) for layer in self.decoder.layers]
+        sources = [_source_keys_and_values(layer.encoder_attn, states) for layer in self.decoder.layers]
+        self.memories = [SourceMemory((len(is_token), is_token.shape[1]), source) for source in sources]
+        self.masks = PassMasks.of(is_token, source_mask, self.layers[0].heads)
+        self.output = pack(model.lm_head)
+
+    def __call__(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        """The logits [N, V] of tokens [B, T] at the N positions that `chosen` [B, T] marks."""
+        embeddings = self.decoder.embed_tokens(tokens)
+        states = self.decoder.enter(embeddings, self.decoder.number(embeddings)).flatten(0, 1)
+        for layer, memory in zip(self.layers, self.memories, strict=True):
+            states = layer(states, memory, self.masks)
+        return self.output(self.decoder.norm(states)[chosen.flatten()])
+
+
+def _source_keys_and_values(attention: nn.Module, states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Keys and values of the source, each [B, H, S, d]."""
+    key = attention.q_proj if attention.k_proj is None else attention.k_proj
+    projected = pack(attention.v_proj, key)(states.flatten(0, 1))  # the query's layer is packed by itself
+    values, keys = projected.view(*states.shape[:2], 2, -1, attention.d_k).permute(2, 0, 3, 1, 4)
+    return keys, values

@@ -13,11 +13,12 @@ Shapes: B sentences, K length candidates, R = B * K rows, T positions, V vocabul
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from transformers import GenerationMixin, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import (
     EosTokenCriteria,
     GenerateBeamEncoderDecoderOutput,
@@ -134,10 +135,19 @@ def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     # The library has one name for the number of results, and allows it only beside beams or samples.
     if (number := kwargs.pop("num_return_sequences", None)) is not None:
         kwargs["num_hypotheses"] = number
-    return GenerationMixin.generate(model, *args, **{"custom_generate": search, **kwargs})
+    return GenerationMixin.generate(model, *args, **{"custom_generate": search, "use_cache": False, **kwargs})
 
 
 # --- the iterations ---
+
+
+class _KeepsNothing(DynamicCache):
+    """A cache of self-attention that stays empty: each iteration changes the translation and its keys and values."""
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, layer_idx: int, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        return key_states, value_states
 
 
 def refine(
@@ -162,17 +172,20 @@ def refine(
     tokens = torch.full(is_token.shape, config.pad_token_id, device=lengths.device)
     tokens = tokens.masked_fill(is_end, config.eos_token_id)
     log_probabilities = torch.zeros(is_token.shape, device=lengths.device)
+    decode = _decoder(model, states, source_mask, is_token | is_end)
+    special_ids = [config.pad_token_id, config.bos_token_id, config.eos_token_id, config.mask_token_id]
     for iteration in range(iterations):
         masked = is_token & least_probable(
             log_probabilities, is_token, lengths * (iterations - iteration) // iterations
         )
         if not masked.any():
             return
-        predicted, of_predicted = _predict(
-            model, tokens.masked_fill(masked, config.mask_token_id), masked, states, source_mask
-        )
+        logits = decode(tokens.masked_fill(masked, config.mask_token_id), masked).float()  # [masked, V]
+        # The length says where a translation starts and ends, so these tokens are never inside it.
+        logits[:, special_ids] = -torch.inf
+        best, predicted = logits.max(-1)
         tokens = tokens.masked_scatter(masked, predicted)
-        log_probabilities = log_probabilities.masked_scatter(masked, of_predicted)
+        log_probabilities = log_probabilities.masked_scatter(masked, best - logits.logsumexp(-1))
         yield Iteration(tokens, masked, log_probabilities)
 
 
@@ -182,29 +195,28 @@ def least_probable(log_probabilities: torch.Tensor, is_token: torch.Tensor, numb
     return ordered.argsort(dim=1) < number[:, None]
 
 
-def _predict(
-    model: PreTrainedModel,
-    tokens: torch.Tensor,
-    masked: torch.Tensor,
-    states: torch.Tensor,
-    source_mask: torch.Tensor | None,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The most probable token at each masked position, and its log-probability. Only these positions are projected
-    to the vocabulary."""
-    config = model.config
-    hidden = model.get_decoder()(
-        input_ids=tokens,
-        attention_mask=tokens.ne(config.pad_token_id).long(),
-        encoder_hidden_states=states,
-        encoder_attention_mask=source_mask,
-        use_cache=False,
-    ).last_hidden_state
-    logits = model.get_output_embeddings()(hidden[masked]).float()  # [masked, V]
-    # The length says where a translation starts and ends, so these tokens are never inside it.
-    for token_id in {config.pad_token_id, config.bos_token_id, config.eos_token_id, config.mask_token_id}:
-        logits[:, token_id] = -torch.inf
-    best, predicted = logits.max(-1)
-    return predicted, best - logits.logsumexp(-1)
+def _decoder(
+    model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
+) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """The decoder as a function of tokens [R, T] and the positions to predict [R, T]. It returns the logits [N, V] of
+    these positions: others are not projected to the vocabulary."""
+    packed = model.make_passes(states, source_mask, is_token)
+    if packed is not None:
+        return packed
+    # The first iteration computes the keys and values of the source, and the others use them again.
+    memory = EncoderDecoderCache(_KeepsNothing(), DynamicCache())
+
+    def decode(tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+        output = model.get_decoder()(
+            input_ids=tokens,
+            attention_mask=is_token.long(),
+            encoder_hidden_states=states,
+            encoder_attention_mask=source_mask,
+            past_key_values=memory,
+        )
+        return model.get_output_embeddings()(output.last_hidden_state[chosen])
+
+    return decode
 
 
 # --- lengths ---

@@ -18,9 +18,14 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple
 
 from .configuration_mask_predict import MaskPredictConfig
+from .decoder_step import PackedPasses, make_packed_passes
 from .loss import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
 from .mask_predict import generate, source_lengths
-from .modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
+from .modeling_vanilla_transformer import (
+    PACKABLE,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
 
 
 @dataclass
@@ -84,6 +89,12 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Translates with mask-predict: see `mask_predict.search` for its options."""
         return generate(*args, model=self, **kwargs)
+
+    def make_passes(
+        self, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
+    ) -> PackedPasses | None:
+        """Lets mask-predict run packed layers, if the decoder is made of `PACKABLE` modules only."""
+        return make_packed_passes(self, states, source_mask, is_token, PACKABLE)
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ValueError(

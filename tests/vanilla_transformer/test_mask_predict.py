@@ -82,10 +82,15 @@ def test_one_pass_is_the_argmax_at_each_position(make_mask_model, sources):
         assert sequence[1 + length] == END
 
 
-@pytest.mark.parametrize("iterations", [2, 4, 10])
-def test_the_search_is_the_papers_algorithm(make_mask_model, sources, iterations):
+WINDOW = {"attention_pattern": "window", "attention_window": 2}
+
+
+@pytest.mark.parametrize(
+    ("iterations", "fields"), [(2, {}), (4, {}), (10, {}), (4, {"position_encoding": "relative"}), (4, WINDOW)]
+)
+def test_the_search_is_the_papers_algorithm(make_mask_model, sources, iterations, fields):
     """Every candidate of every sentence: the same masks, tokens, mean log-probabilities and ranking."""
-    model = make_mask_model()
+    model = make_mask_model(**fields)
     options = {"iterations": iterations, "length_candidates": 3, "num_return_sequences": 3}
     output = model.generate(**sources, **options, return_dict_in_generate=True)
     changed = 0

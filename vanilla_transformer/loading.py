@@ -19,6 +19,8 @@ from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
 from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
@@ -157,10 +159,22 @@ def errors_in_one_sentence(name_or_path: str | Path) -> Iterator[None]:
     try:
         yield
     except LOADING_ERRORS as error:
+        reason = "there is no such folder" if _is_missing_path(name_or_path) else reason_of(error)
         raise ValueError(
-            f"{name_or_path} can't be loaded ({reason_of(error)}): give a folder with a model and its tokenizer, or a "
+            f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a "
             "name on the Hub."
         ) from error
+
+
+def _is_missing_path(name_or_path: str | Path) -> bool:
+    """Whether this is a path that does not exist, and can't be a name on the Hub."""
+    if Path(name_or_path).exists():
+        return False
+    try:
+        validate_repo_id(str(name_or_path))
+    except HFValidationError:
+        return True
+    return False
 
 
 def find_device(name: str | None) -> torch.device:

@@ -53,6 +53,14 @@ def test_any_encoder_decoder_is_loaded(tmp_path):
     assert load_model(tmp_path).config.model_type == "marian"
 
 
+def test_a_path_that_is_not_there_is_named_as_such(tmp_path):
+    """The library would say what a name on the Hub must look like."""
+    missing = tmp_path / "run" / "model"
+    for load in (load_model, load_config, load_tokenizers):
+        with pytest.raises(ValueError, match=rf"^{missing} can't be loaded \(there is no such folder\): give a folder"):
+            load(str(missing))
+
+
 def another_width(folder):
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "encoder_ffn_dim": 64}))

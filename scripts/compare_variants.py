@@ -129,7 +129,7 @@ def write_comparison(rows: Sequence[dict[str, Any]], folder: Path) -> None:
     lines = [head, ["---"] * len(head), *map(cells, rows)]
     write_text(folder / "comparison.md", "".join(f"| {' | '.join(line)} |\n" for line in lines))
     panels = [
-        Bars(title, title, {row["variant"]: row[column] for row in rows}, {}, form)
+        Bars("", title, {row["variant"]: row[column] for row in rows}, {}, form, reference=rows[0]["variant"])
         for column, (title, form) in COLUMNS.items()
         if column != "parameters"
     ]

@@ -186,7 +186,7 @@ def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
         for row, (name, value) in enumerate(panel.values.items()):
             least, greatest = panel.spreads.get(name, (value, value))
             whisker = [[value - least], [greatest - value]] if least < greatest else None
-            color = "0.7" if name == panel.reference else "C0"
+            color = "0.7" if name == panel.reference else COLORS[0]
             axis.barh(row, value, xerr=whisker, capsize=3, color=color, ecolor="0.2")
             axis.annotate(panel.form.format(value), (greatest, row), (6, 0), textcoords="offset points", va="center")
         axis.set_yticks(range(len(panel.values)), list(panel.values))

@@ -135,7 +135,8 @@ def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     # The library has one name for the number of results, and allows it only beside beams or samples.
     if (number := kwargs.pop("num_return_sequences", None)) is not None:
         kwargs["num_hypotheses"] = number
-    return GenerationMixin.generate(model, *args, **{"custom_generate": search, "use_cache": False, **kwargs})
+    # Every iteration changes all positions: a cache would be made for nothing, whoever asks for it.
+    return GenerationMixin.generate(model, *args, **{"custom_generate": search, **kwargs, "use_cache": False})
 
 
 # --- the iterations ---

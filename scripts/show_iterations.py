@@ -30,11 +30,12 @@ class ShowArguments:
     iterations: int | None = key(None, "Passes of the decoder; by default the model's, else 10.")
     length_candidates: int | None = key(None, "Lengths tried; by default the model's, else 5. The best one is shown.")
     length_ratio: float | None = key(None, "Factor on the predicted length; default 1.")
+    length_alpha: float | None = key(None, "Lengths are ranked by log-probability / length^length_alpha; default 1.")
     output_dir: str | None = key(None, "Folder for the page; without it, there is only the table.")
     overwrite: bool = key(False, "Replace the output folder if it exists.")
 
     def __post_init__(self) -> None:
-        require_options(self.iterations, self.length_candidates, self.length_ratio)
+        require_options(self.iterations, self.length_candidates, self.length_ratio, self.length_alpha)
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -45,7 +46,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def show(options: ShowArguments) -> None:
     """Prints the table and, if asked, writes the page."""
-    names = ("iterations", "length_candidates", "length_ratio")
+    names = ("iterations", "length_candidates", "length_ratio", "length_alpha")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     iterations = iterations_of(Translator.from_pretrained(options.model), options.text, **given)
     print(readable(iterations))

@@ -255,6 +255,11 @@ class ModelArguments:
     length_candidates: int | None = key(
         None, "For mask_predict: lengths tried for each sentence, stored in the same way; default 5."
     )
+    length_alpha: float | None = key(
+        None,
+        "For mask_predict: lengths are ranked by log-probability / length^length_alpha, more for longer output; "
+        "stored in the same way; default 1.",
+    )
 
     def __post_init__(self) -> None:
         if isinstance(self.model_config, str):
@@ -276,7 +281,7 @@ class ModelArguments:
     @property
     def decoding(self) -> dict[str, Any]:
         """The decoding options that are given."""
-        names = ("num_beams", "length_penalty", "iterations", "length_candidates")
+        names = ("num_beams", "length_penalty", "iterations", "length_candidates", "length_alpha")
         return {name: value for name in names if (value := getattr(self, name)) is not None}
 
     @property
@@ -310,6 +315,11 @@ class DecodingArguments:
     )
     length_ratio: float | None = key(
         None, "For mask_predict models: factor on the predicted length, 0.8 for terser translations; default 1."
+    )
+    length_alpha: float | None = key(
+        None,
+        "For mask_predict models: lengths are ranked by log-probability / length^length_alpha, more for longer "
+        "output; by default the model's, else 1.",
     )
 
     def __post_init__(self) -> None:

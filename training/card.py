@@ -248,7 +248,7 @@ def _require_this_model(evaluation: dict[str, Any], run: Path, path: Path) -> No
 # Words for the options of a search.
 DECODING_WORDS = {
     **{"num_beams": "beam", "length_penalty": "alpha"},
-    **{"length_candidates": "length candidates", "length_ratio": "length ratio"},
+    **{"length_candidates": "length candidates", "length_ratio": "length ratio", "length_alpha": "length alpha"},
 }
 
 

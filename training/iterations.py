@@ -58,7 +58,7 @@ def iterations_of(translator: Translator, text: str, **options: Any) -> Iteratio
     Args:
         translator: A translator with a mask-predict model, in torch.
         text: The text.
-        options: Options of the search: `iterations`, `length_candidates`, `length_ratio`.
+        options: Options of the search: `iterations`, `length_candidates`, `length_ratio`, `length_alpha`.
     """
     model, tokenizer = translator.model, translator.target_tokenizer
     if getattr(model, "search_name", None) != "mask_predict":

@@ -93,9 +93,10 @@ def require_decoding(
     iterations: int | None = None,
     length_candidates: int | None = None,
     length_ratio: float | None = None,
+    length_alpha: float | None = None,
 ) -> None:
     """Refuses values that no search can use."""
-    mask_predict.require_options(iterations, length_candidates, length_ratio)
+    mask_predict.require_options(iterations, length_candidates, length_ratio, length_alpha)
     if num_beams is not None and (not isinstance(num_beams, int) or isinstance(num_beams, bool) or num_beams < 1):
         raise ValueError(f"num_beams={num_beams!r} must be a whole number of 1 (greedy) or more.")
     if length_penalty is not None and not (isinstance(length_penalty, int | float) and abs(length_penalty) <= 10):

@@ -8,6 +8,8 @@ predicts them again; the others keep their token and its probability. After the 
 highest mean log-probability of its tokens wins.
 
 `length_ratio` multiplies the lengths that the predictor proposes: 0.8 asks for shorter translations, 1.2 for longer.
+`length_alpha` changes who wins: candidates are ranked by log-probability / length^length_alpha. 1 is the mean, which
+prefers short candidates; more is kinder to long ones.
 
 Shapes: B sentences, K length candidates, R = B * K rows, T positions, V vocabulary, D d_model.
 """
@@ -30,7 +32,7 @@ from transformers.generation import (
 # A translation has at most this many tokens more than its source, as in beam search.
 DEFAULT_EXTRA_TOKENS = 50
 # The options of this search, with the values of the paper's best results.
-DEFAULTS = {"iterations": 10, "length_candidates": 5, "length_ratio": 1.0}
+DEFAULTS = {"iterations": 10, "length_candidates": 5, "length_ratio": 1.0, "length_alpha": 1.0}
 OPTIONS = (*DEFAULTS, "max_extra_tokens")
 BREADTH = "length_candidates"  # the option that limits how many translations of a sentence can be returned
 # Options of `generate` that choose one token after another. Here no token has a next one.
@@ -71,6 +73,7 @@ def search(
     iterations: int | None = None,
     length_candidates: int | None = None,
     length_ratio: float | None = None,
+    length_alpha: float | None = None,
     num_hypotheses: int = 1,
     max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     history: list[Iteration] | None = None,
@@ -87,6 +90,7 @@ def search(
         iterations: Number of passes of the decoder.
         length_candidates: Number of lengths that are tried for each sentence.
         length_ratio: Factor on the predicted lengths.
+        length_alpha: Exponent of the length by which a candidate's log-probability is divided.
         num_hypotheses: Number of translations of each sentence, best first: `num_return_sequences` of `generate`.
         max_extra_tokens: Each translation has at most this many tokens more than its source, and never more than
             `max_length` allows.
@@ -94,10 +98,14 @@ def search(
         model_kwargs: What `generate` prepared for the model: the encoder's output and the source's mask.
 
     Returns:
-        The translations. Their score is the mean log-probability of their tokens.
+        The translations. Their score is log-probability / length^length_alpha, by default the mean log-probability of
+        their tokens.
     """
     _require_all_at_once(generation_config, logits_processor, stopping_criteria, input_ids)
-    given = {"iterations": iterations, "length_candidates": length_candidates, "length_ratio": length_ratio}
+    given = {
+        **{"iterations": iterations, "length_candidates": length_candidates},
+        **{"length_ratio": length_ratio, "length_alpha": length_alpha},
+    }
     options = {name: _value(name, value, generation_config) for name, value in given.items()}
     require_options(**options, num_hypotheses=num_hypotheses, max_extra_tokens=max_extra_tokens)
 
@@ -113,7 +121,7 @@ def search(
     states = states.repeat_interleave(lengths.shape[1], 0)
     mask = None if mask is None else mask.repeat_interleave(lengths.shape[1], 0)
     steps = list(refine(model, states, mask, lengths.flatten(), options["iterations"]))
-    scores, rows = _best(lengths, steps[-1].log_probabilities, num_hypotheses)
+    scores, rows = _best(lengths, steps[-1].log_probabilities, options["length_alpha"], num_hypotheses)
     if history is not None:
         history += [Iteration(*(part[rows] for part in step)) for step in steps]
     longest = int(lengths.flatten()[rows].max()) + 1
@@ -257,10 +265,13 @@ def candidate_lengths(
     return lengths.masked_fill(best < 0, 0)
 
 
-def _best(lengths: torch.Tensor, log_probabilities: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """The `number` candidates of each sentence with the highest mean log-probabilities: these, and their rows."""
-    means = log_probabilities.sum(1).view_as(lengths) / lengths  # [B, K]
-    scores, chosen = means.masked_fill(lengths == 0, -torch.inf).topk(number, dim=1)
+def _best(
+    lengths: torch.Tensor, log_probabilities: torch.Tensor, alpha: float, number: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The `number` candidates of each sentence with the highest scores, log-probability / length^alpha: the scores and
+    the rows."""
+    all_scores = log_probabilities.sum(1).view_as(lengths) / lengths**alpha  # [B, K]
+    scores, chosen = all_scores.masked_fill(lengths == 0, -torch.inf).topk(number, dim=1)
     first_rows = torch.arange(0, lengths.numel(), lengths.shape[1], device=lengths.device)
     return scores.flatten(), (first_rows[:, None] + chosen).flatten()
 
@@ -278,6 +289,7 @@ def require_options(
     iterations: int | None = None,
     length_candidates: int | None = None,
     length_ratio: float | None = None,
+    length_alpha: float | None = None,
     num_hypotheses: int | None = None,
     max_extra_tokens: int | None = None,
 ) -> None:
@@ -294,6 +306,8 @@ def require_options(
         is_number = isinstance(length_ratio, int | float) and math.isfinite(length_ratio)
         if not is_number or not 0.1 <= length_ratio <= 10:
             raise ValueError(f"length_ratio={length_ratio!r} must lie between 0.1 and 10; 1 is the predicted length.")
+    if length_alpha is not None and not (isinstance(length_alpha, int | float) and 0 <= length_alpha <= 10):
+        raise ValueError(f"length_alpha={length_alpha!r} must lie between 0 and 10; 1 ranks by the mean.")
     if num_hypotheses is not None and length_candidates is not None and num_hypotheses > length_candidates:
         raise ValueError(
             f"num_return_sequences={num_hypotheses} is more than length_candidates={length_candidates} can find."

@@ -288,7 +288,8 @@ class Translator:
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
                 instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
-                `iterations`, `length_candidates` and `length_ratio`, by default its own or 10, 5 and 1.
+                `iterations`, `length_candidates`, `length_ratio` and `length_alpha`. By default they are its own, or
+                10, 5, 1 and 1.
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")

@@ -115,9 +115,10 @@ def mask_arguments(**keys):
 
 def test_the_mask_and_the_decoding_options_are_those_of_the_recipe(tokenizer):
     masking = with_mask_token(tokenizer)
-    model = make_model(mask_arguments(iterations=4, length_candidates=3), masking)
+    model = make_model(mask_arguments(iterations=4, length_candidates=3, length_alpha=1.5), masking)
     assert (model.config.mask_token_id, model.config.vocab_size) == (len(tokenizer), len(tokenizer) + 1)
-    assert (model.generation_config.iterations, model.generation_config.length_candidates) == (4, 3)
+    settings = model.generation_config
+    assert (settings.iterations, settings.length_candidates, settings.length_alpha) == (4, 3, 1.5)
     assert needs_mask_token(mask_arguments())
     assert not needs_mask_token(ModelArguments())
     with pytest.raises(ValueError, match="num_beams is not an option of MaskPredictForConditionalGeneration"):

@@ -93,6 +93,7 @@ def test_another_search_has_its_own_options_and_defaults(tmp_path):
         ({"length_candidates": 2.5}, "length_candidates=2.5 must be a whole number of 1 or more"),
         ({"length_ratio": 0}, "length_ratio=0 must lie between 0.1 and 10"),
         ({"length_ratio": float("nan")}, "length_ratio=nan must lie between 0.1 and 10"),
+        ({"length_alpha": "long"}, "length_alpha='long' must lie between 0 and 10"),
         ({"max_extra_tokens": -1}, "max_extra_tokens=-1 must be a whole number of 0 or more"),
     ],
 )

@@ -110,6 +110,22 @@ def test_the_search_is_the_papers_algorithm(make_mask_model, sources, iterations
     assert changed, "the iterations change something"
 
 
+@pytest.mark.parametrize("alpha", [0, 0.5, 2.0])
+def test_length_alpha_is_the_exponent_of_the_length_in_the_ranking(make_mask_model, sources, alpha):
+    model = make_mask_model()
+    options = {"length_candidates": 5, "num_return_sequences": 5, "return_dict_in_generate": True}
+    means, output = (model.generate(**sources, **options, length_alpha=value) for value in (1.0, alpha))
+    lengths = torch.tensor([len(written(sequence)) for sequence in means.sequences])
+    by_definition = (means.sequences_scores * lengths / lengths**alpha).view(3, 5)
+    expected, order = by_definition.sort(dim=1, descending=True)
+    assert_close(output.sequences_scores.view(3, 5), expected)
+    assert (order != torch.arange(5)).any(), "another ranking than by the mean"
+    found = output.sequences.view(3, 5, -1)
+    for row in range(3):
+        ranked = means.sequences.view(3, 5, -1)[row, order[row]]
+        assert [written(sequence) for sequence in found[row]] == [written(sequence) for sequence in ranked]
+
+
 def test_each_iteration_masks_the_least_probable_tokens_by_the_papers_formula(make_mask_model, sources):
     model = make_mask_model()
     states = model.get_encoder()(**sources).last_hidden_state
@@ -247,6 +263,7 @@ def test_options_of_autoregressive_search_are_refused_by_name(make_mask_model, s
         ({"iterations": 0}, "iterations=0 must be a whole number of 1 or more"),
         ({"length_candidates": True}, "length_candidates=True must be a whole number of 1 or more"),
         ({"length_ratio": -1.0}, "length_ratio=-1.0 must lie between 0.1 and 10"),
+        ({"length_alpha": -0.5}, "length_alpha=-0.5 must lie between 0 and 10; 1 ranks by the mean"),
         ({"num_return_sequences": 3, "length_candidates": 2}, "3 is more than length_candidates=2 can find"),
         ({"custom_generate": beam_search.search, "num_beams": 2}, "no search from left to right can decode it"),
     ],

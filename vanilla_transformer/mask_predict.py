@@ -103,8 +103,10 @@ def search(
     """
     _require_all_at_once(generation_config, logits_processor, stopping_criteria, input_ids)
     given = {
-        **{"iterations": iterations, "length_candidates": length_candidates},
-        **{"length_ratio": length_ratio, "length_alpha": length_alpha},
+        "iterations": iterations,
+        "length_candidates": length_candidates,
+        "length_ratio": length_ratio,
+        "length_alpha": length_alpha,
     }
     options = {name: _value(name, value, generation_config) for name, value in given.items()}
     require_options(**options, num_hypotheses=num_hypotheses, max_extra_tokens=max_extra_tokens)

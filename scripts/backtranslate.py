@@ -20,6 +20,9 @@ limits the draw to the most probable tokens. Without it, beam search writes the 
 greedy and fastest. --tag "<BT>" marks the sources of these pairs, so that the model can tell them from real ones
 (Caswell et al. 2019). The tag is plain text: any tokenizer can read it, and text to translate later gets no tag.
 
+With --reverse_model, a model that translates the other way chooses among the five best translations of each text. It
+prefers those from which the text can be recovered (Yee et al. 2019).
+
 A run that was killed continues where it was when it is started again. The result is the same, byte for byte, also with
 --processes 4, under torchrun, or with the same command on several computers that share the output folder.
 """

@@ -65,6 +65,7 @@ PACKAGE = [
     "chunks",
     "translation",
     "translation_pipeline",
+    "reranking",
     "hub",
     "registration",
     "serving/__init__",

@@ -25,11 +25,27 @@ from vanilla_transformer.atomic_writes import new_file
 from vanilla_transformer.glossary import Glossary
 from vanilla_transformer.leases import Lease
 from vanilla_transformer.loading import find_model
+from vanilla_transformer.reranking import RerankingTranslator
 from vanilla_transformer.shards import Range, Shards
 from vanilla_transformer.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.training.arguments import LoadingArguments
 from vanilla_transformer.training.corpus_files import lines_in_files
 from vanilla_transformer.training.corpus_formats import Corpus
+
+
+@dataclass(frozen=True)
+class Reranking:
+    """A choice among candidates: options of `RerankingTranslator`.
+
+    Args:
+        model: Folder or name of the model of the reverse direction.
+        weight: How much it counts.
+        candidates: Number of translations it chooses among.
+    """
+
+    model: str
+    weight: float
+    candidates: int
 
 
 @dataclass
@@ -45,6 +61,7 @@ class CorpusTranslation:
         divide: Returns the ranges of the shards of so many rows.
         window: Texts that are read ahead and sorted by length.
         seed: Seed of samples; each shard has its own seed, made of this one and its number.
+        reranking: The choice among candidates, if there is one.
     """
 
     folder: str
@@ -55,6 +72,7 @@ class CorpusTranslation:
     divide: Callable[[int], list[Range]]
     window: int = 4096
     seed: int = 0
+    reranking: Reranking | None = None
     rows: int = field(init=False)
     settings: dict[str, Any] = field(init=False)
     shards: Shards = field(init=False)
@@ -63,17 +81,23 @@ class CorpusTranslation:
         self.rows, digest = self.corpus.number_and_digest()
         self.settings = json.loads(json.dumps(self._settings(digest)))
 
-    def begin(self) -> Translator:
+    def begin(self) -> Translator | RerankingTranslator:
         """Begins the folder or continues it, and returns the translator. Options that can't be used are refused."""
         translator = self.load()
         translator.translate([], **self.generation)  # wrong options are not written down
         self.shards = Shards(self.folder, self.settings, self.divide(self.rows), suffix=self.corpus.suffix)
         return translator
 
-    def load(self) -> Translator:
+    def load(self) -> Translator | RerankingTranslator:
         """Loads the translator, on the GPU of this process if there are several of both."""
         options = {**vars(self.loading), "device": self.loading.device or device_of_process()}
-        return Translator.from_pretrained(list(self.models), window=self.window, **options)
+        translator = Translator.from_pretrained(list(self.models), window=self.window, **options)
+        if self.reranking is None:
+            return translator
+        reverse = Translator.from_pretrained(self.reranking.model, window=self.window, **options)
+        return RerankingTranslator(
+            translator, reverse, weight=self.reranking.weight, candidates=self.reranking.candidates
+        )
 
     def join(self) -> None:
         """Joins the shards to one file, in one process; returns when it is there."""
@@ -94,6 +118,10 @@ class CorpusTranslation:
         loading = {name: value for name, value in asdict(self.loading).items() if name != "device"}
         glossary = self.generation.get("glossary")
         terms = {"glossary": glossary.targets} if isinstance(glossary, Glossary) else {}
+        reranking = {}
+        if self.reranking is not None:
+            (content,) = digest_of_models([self.reranking.model], self.loading.revision)
+            reranking = {"reranking": {**asdict(self.reranking), "content of the model": content}}
         return {
             "model": list(self.models),
             "content of the model": digest_of_models(self.models, self.loading.revision),
@@ -101,6 +129,7 @@ class CorpusTranslation:
             **self.corpus.settings(),
             **self.generation,
             **terms,
+            **reranking,
             **loading,
             "window": self.window,
             "seed": self.seed,
@@ -116,7 +145,7 @@ class ShardWorker:
         translator: Its translator; by default it is loaded.
     """
 
-    def __init__(self, translation: CorpusTranslation, translator: Translator | None = None):
+    def __init__(self, translation: CorpusTranslation, translator: Translator | RerankingTranslator | None = None):
         self.translation = translation
         self.translator = translator or translation.load()
         self.reader = _Reader(translation.corpus)

@@ -12,7 +12,7 @@ from vanilla_transformer.shards import ranges_of_size
 from vanilla_transformer.training.arguments import LoadingArguments, key
 from vanilla_transformer.training.cleaning import CleaningReport
 from vanilla_transformer.training.corpus_formats import Lines
-from vanilla_transformer.training.corpus_translation import CorpusTranslation
+from vanilla_transformer.training.corpus_translation import CorpusTranslation, Reranking
 from vanilla_transformer.training.shard_workers import WorkerArguments, launched, translate_shards
 
 
@@ -27,6 +27,15 @@ class SynthesisArguments:
     output_dir: str = key("synthetic", "Folder for the pairs and the report.")
     overwrite: bool = key(False, "Replace an older result in the output folder.")
     shard_size: int = key(2048, "Texts translated at a time. A process that is killed loses at most one shard.")
+    reverse_model: str | None = key(
+        None, "Folder or name of a model of the reverse direction, which chooses among the candidates."
+    )
+    reverse_weight: float = key(
+        1.0, "How much the reverse model counts against the model that translates. Only with --reverse_model."
+    )
+    candidates: int = key(
+        5, "Translations of a text that the reverse model chooses among; at most num_beams. Only with --reverse_model."
+    )
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -35,6 +44,13 @@ class SynthesisArguments:
             raise ValueError(f"shard_size={self.shard_size} must be at least 1.")
         if self.overwrite and launched():
             raise ValueError("Several processes can't agree to --overwrite: delete the older result before the start.")
+        if not self.reverse_model and (self.reverse_weight, self.candidates) != (1.0, 5):
+            raise ValueError("--reverse_weight and --candidates need --reverse_model: add it, or leave them out.")
+
+    @property
+    def reranking(self) -> Reranking | None:
+        """The choice among candidates, if there is one."""
+        return Reranking(self.reverse_model, self.reverse_weight, self.candidates) if self.reverse_model else None
 
 
 def make_corpus(
@@ -74,6 +90,7 @@ def make_corpus(
         partial(ranges_of_size, size=arguments.shard_size),
         window=arguments.shard_size,
         seed=seed,
+        reranking=arguments.reranking,
     )
     if launched() and report_path.is_file() and read_object(report_path).get("settings") == translation.settings:
         return read_object(report_path)  # the other processes did it all before this one had started

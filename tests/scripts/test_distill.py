@@ -53,6 +53,28 @@ def test_the_teachers_translations_replace_the_targets(command, model_folder, tm
     assert "BLEU against the original targets" in capsys.readouterr().out
 
 
+def test_a_reverse_model_chooses_among_the_candidates(command, model_folder, tmp_path):
+    reverse = shutil.copytree(model_folder, tmp_path / "reverse")
+    config = json.loads((reverse / "config.json").read_text())
+    (reverse / "config.json").write_text(json.dumps({**config, "source_lang": "de", "target_lang": "en"}))
+    words = ["--reverse_model", str(reverse), "--reverse_weight", "50", "--candidates", "3"]
+    distill.main(command("chosen", *words))
+    scored = {}
+    scorer = Translator.from_pretrained(reverse, device="cpu")
+    for (source, _), texts in zip(KEPT, n_best_of(model_folder, 3), strict=True):
+        scores = scorer.score([(text, source) for text in texts])
+        scored[source] = dict(zip(texts, (each.log_probability for each in scores), strict=True))
+    chosen = written(tmp_path / "chosen")
+    assert [scored[source][text] for source, text in chosen] == [max(each.values()) for each in scored.values()]
+    assert [text for _, text in chosen] != [n_best[0] for n_best in n_best_of(model_folder, 1)]
+    settings = json.loads((tmp_path / "chosen" / "report.json").read_text())["settings"]
+    assert settings["reranking"]["candidates"] == 3
+    with pytest.raises(SystemExit, match="need --reverse_model"):
+        distill.main(command("other", "--candidates", "3"))
+    with pytest.raises(SystemExit, match="the reverse model translates en"):
+        distill.main(command("other", "--reverse_model", str(model_folder), "--candidates", "3"))
+
+
 def test_n_best_and_the_closest_of_them(command, model_folder, tmp_path):
     lists = n_best_of(model_folder, 3)
     distill.main(command("all", "--n_best", "3"))

@@ -18,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from weakref import WeakSet
 
 import torch
@@ -212,15 +212,25 @@ class CTranslate2Backend:
                     f"{', '.join((*OWN_OPTIONS, *ENGINE_NAMES))}."
                 )
 
-    def require_support(self, call: str) -> NoReturn:
-        """Refuses attention and scoring: this backend only generates."""
-        raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
+    def require_support(self, call: str) -> None:
+        """Refuses attention: the engine does not return that of a given translation."""
+        if call != "score()":
+            raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
 
     def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
-        self.require_support("score()")
+        """Returns the log-probability of each target, given its source."""
+        # The engine adds the first token, and the end of sentence with its own probability.
+        scored = [target[1:-1] if target[-1] == self.config.eos_token_id else target[1:] for target in targets]
+        results = self._require_engine().score_batch(
+            [[self.source_tokens[token_id] for token_id in source] for source in sources],
+            [[self.target_tokens[token_id] for token_id in ids] for ids in scored],
+            max_input_length=0,
+        )
+        return [sum(result.log_probs[: len(target) - 1]) for result, target in zip(results, targets, strict=True)]
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
         self.require_support("attend()")
+        raise NotImplementedError  # for mypy: the line above has raised
 
     def generate(
         self,

@@ -101,6 +101,23 @@ def test_the_least_length_is_that_of_what_follows_the_prefix(tokenizer):
     assert all(len(text) > len(options["prefix"]) for text in expected if text)
 
 
+@pytest.mark.parametrize("kind", ["shared", "two vocabularies", "marian"])
+def test_given_translations_have_the_same_probability(tokenizer, kind):
+    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
+    model, tokenizers = model_of(), [tokenizer]
+    if kind == "marian":
+        model = to_marian(model_of(position_encoding="sinusoidal_halves"))
+    elif kind == "two vocabularies":
+        model, tokenizers = model_of(target_vocab_size=280), [tokenizer, target]
+    pairs = [(text, other) for text in TEXTS for other in ("zwei Hunde", "ein Hund läuft", "")]
+    expected = list(Translator(model, *tokenizers).score(pairs))
+    found = list(Translator(model, *tokenizers, backend="ctranslate2").score(pairs))
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    assert [each.log_probability for each in found] == pytest.approx(
+        [each.log_probability for each in expected], abs=1e-3
+    )
+
+
 def test_two_vocabularies(tokenizer):
     target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
     model = model_of(target_vocab_size=280)
@@ -277,8 +294,6 @@ def test_options_it_lacks_are_named(translators):
         there(TEXTS, penalty="other")
     with pytest.raises(ValueError, match=r"CTranslate2 does not support attention=True"):
         list(there.translate(TEXTS, attention=True))
-    with pytest.raises(ValueError, match=r"CTranslate2 does not support score\(\)"):
-        list(there.score([("a", "b")]))
     with pytest.raises(ValueError, match=r"CTranslate2 does not support attend\(\)"):
         there.attend("a", "b")
 

@@ -355,7 +355,7 @@ def _seconds(run: Path) -> float | None:
 
 def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str:
     """The name of a split: the dataset, or its files and the dataset that the user says they come from."""
-    file_names = ", ".join(Path(name).name for name in corpus.get(f"{split}_files", []))
+    file_names = ", ".join(_short_names(corpus.get(f"{split}_files", [])))
     name = corpus.get("dataset") or (f"{dataset}, {file_names}" if dataset else file_names)
     return f"{name} ({_languages(corpus)})"
 
@@ -365,7 +365,17 @@ def _dataset_id(corpus: dict[str, Any], split: str, dataset: str | None) -> str:
     name = corpus.get("dataset") or dataset
     if name and not Path(name).is_dir():
         return name
-    return "-".join(Path(file).name for file in _with_test_sets(corpus).get(f"{split}_files", [])) or split
+    return "-".join(_short_names(_with_test_sets(corpus).get(f"{split}_files", []))).replace("/", "-") or split
+
+
+def _short_names(paths: Sequence[str]) -> list[str]:
+    """The last parts of paths: as few as tell them apart, because the folders of one machine say nothing to others."""
+    parts = [Path(path).parts for path in paths]
+    for length in range(1, max(map(len, parts), default=0) + 1):
+        names = ["/".join(each[-length:]) for each in parts]
+        if len(set(names)) == len(set(parts)):
+            return names
+    return []
 
 
 def _recipe(run: Path) -> dict[str, Any]:
@@ -377,7 +387,7 @@ def _recipe(run: Path) -> dict[str, Any]:
     }
     for name in ("train_files", "validation_files", "test_files"):
         if name in recipe:
-            recipe[name] = [Path(file).name for file in recipe[name]]
+            recipe[name] = _short_names(recipe[name])
     for name in ("test_sets", "references"):
         if name in recipe:
             recipe[name] = [f"{word.partition('=')[0]}={Path(word.partition('=')[2]).name}" for word in recipe[name]]

@@ -102,6 +102,16 @@ def test_a_run_that_started_from_another_names_both(make_run, write_card):
     assert "(preset `tiny`)" not in card
 
 
+def test_files_of_one_name_are_told_apart_by_their_folders(make_run, write_card):
+    files = ["/home/someone/real/train", "/home/someone/back/train", "/home/someone/forward/train"]
+    card = write_card(make_run(train_files=files))
+    assert "| data | real/train, back/train, forward/train" in card
+    assert "train_files:\n- real/train\n- back/train\n- forward/train\n" in card
+    twice = ["/home/someone/train", "/home/someone/train"]
+    assert "| data | train, train (" in write_card(make_run("second", train_files=twice))
+    assert "/home/someone" not in card
+
+
 def test_evaluations_say_how_they_differ_from_the_model(make_run, write_card, tmp_path):
     run, path = make_run(), tmp_path / "evaluation.json"
     path.write_text(json.dumps({**EVALUATION, "model": str(run / "model")}))

@@ -54,6 +54,8 @@ class RerankingTranslator:
 
     def translate(self, texts: Iterable[str], *, n_best: int = 1, **options: Any) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each text, best first; the options are those of `Translator.translate`."""
+        if isinstance(texts, str):
+            raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
         if options.get("sample"):
             raise ValueError("Samples have no score to rank them by: leave out sample, or the reverse model.")
         if n_best > self.candidates:
@@ -72,8 +74,10 @@ class RerankingTranslator:
         self, texts: deque[str], proposals: Iterator[list[Hypothesis]], n_best: int
     ) -> Iterator[list[Hypothesis]]:
         while window := list(islice(proposals, self.translator.window)):
-            pairs = [(each.text, text) for hypotheses in window for text in [texts.popleft()] for each in hypotheses]
-            reverse_scores = self.reverse.score(pairs)
+            sources = [texts.popleft() for _ in window]
+            reverse_scores = self.reverse.score(
+                (each.text, source) for source, hypotheses in zip(sources, window, strict=True) for each in hypotheses
+            )
             for hypotheses in window:
                 scores = [
                     (each.score or 0.0) + self.weight * reverse.log_probability / reverse.tokens

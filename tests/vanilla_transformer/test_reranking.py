@@ -60,6 +60,8 @@ def test_what_can_not_be_ranked_is_refused(both):
         RerankingTranslator(*both, candidates=1)
     with pytest.raises(ValueError, match="source_lang is 'de', but the reverse model translates en"):
         RerankingTranslator(forward, forward)
+    with pytest.raises(ValueError, match="takes several texts"):
+        RerankingTranslator(*both).translate(TEXTS[0], num_beams=5)
     with pytest.raises(ValueError, match="Samples have no score"):
         RerankingTranslator(*both).translate(TEXTS, sample=True)
     with pytest.raises(ValueError, match="more than the 5 candidates"):

@@ -28,6 +28,11 @@ beside MarianMT and, if they are installed, CTranslate2 and ONNX Runtime:
     vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
     vanilla-benchmark decode --preset base --input data/test.en
 
+Several models on the same text, for example a student beside its teacher:
+
+    vanilla-benchmark models --models model_cards/multi30k-en-de-tiny runs/student/model --input data/test.en \\
+        --references data/test.de
+
 A model that writes all tokens at once (mask_predict) beside an autoregressive one, line by line and in batches:
 
     vanilla-benchmark mask_predict --model runs/mine/model --baseline model_cards/multi30k-en-de-tiny \\
@@ -52,6 +57,7 @@ from vanilla_transformer.scripts.benchmarks import (
     growth,
     mask_predict,
     memory,
+    models,
     retrieval,
     serve,
     train,
@@ -67,6 +73,7 @@ BENCHMARKS = {
     "memory": memory.main,
     "retrieval": retrieval.main,
     "decode": decode.main,
+    "models": models.main,
     "mask_predict": mask_predict.main,
     "serve": serve.main,
 }

@@ -54,21 +54,34 @@ ENGINES = {
 
 
 @dataclass
-class DecodeBenchmarkArguments(MeasurementArguments):
-    """The text, the model, and the beams."""
+class TranslationBenchmarkArguments(MeasurementArguments):
+    """The text."""
 
     input: list[str] = key([], "Files with text to translate, one sentence per line.")
-    references: list[str] = key([], "Files with reference translations, for BLEU.")
+    references: list[str] = key([], "Files with reference translations, for scores.")
+    sentences: int = key(200, "Number of lines to translate.")
+    rounds: int = key(3, "Number of rounds.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.input:
+            raise ValueError("Give --input: the text to translate.")
+        if self.sentences < 1:
+            raise ValueError(f"--sentences {self.sentences} must be at least 1.")
+
+
+@dataclass
+class DecodeBenchmarkArguments(TranslationBenchmarkArguments):
+    """The model, and the beams."""
+
     model: str | None = key(None, "A trained model; all systems get its weights.")
     preset: str | None = key(None, "Random weights of this size instead of --model, decoded to a fixed length.")
     vocab_size: int = key(10000, "With --preset: tokens in the vocabulary, which is learned from the text.")
-    sentences: int = key(200, "Number of lines to translate.")
     batch_size: int = key(32, "Lines in a batch; the Translator makes its own batches.")
     length: int = key(20, "With --preset: tokens in each translation.")
     num_beams: list[int] = key([4, 1], "Beam sizes to measure; 1 is greedy.")
     engines: list[str] = key(list(ENGINES), "Engines to measure besides torch, if they are installed.")
     equal_work: bool = key(False, "With --preset: one batch, and the same number of steps for all systems.")
-    rounds: int = key(3, "Number of rounds.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -79,11 +92,9 @@ class DecodeBenchmarkArguments(MeasurementArguments):
             raise ValueError("--equal_work measures random weights in float32 on the CPU: give --preset.")
         if bool(self.model) == bool(self.preset):
             raise ValueError("Give either --model or --preset: the model that translates.")
-        if not self.input:
-            raise ValueError("Give --input: the text to translate.")
         if self.preset and self.references:
             raise ValueError(f"--preset {self.preset}: random weights have no useful BLEU, leave out --references.")
-        for name in ("sentences", "batch_size", "length"):
+        for name in ("batch_size", "length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be at least 1.")
 
@@ -171,7 +182,7 @@ def compare_systems(
     return rows
 
 
-def read_text(options: DecodeBenchmarkArguments) -> tuple[list[str], list[str]]:
+def read_text(options: TranslationBenchmarkArguments) -> tuple[list[str], list[str]]:
     """The lines to translate, and their references if there are any."""
     lines = list(lines_in_files(options.input))
     references = list(lines_in_files(options.references)) if options.references else [""] * len(lines)

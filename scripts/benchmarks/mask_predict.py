@@ -13,27 +13,16 @@ matters: a speed-up over a slow baseline, at batch size 1 only, or without the b
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from statistics import median
 from typing import Any
 
 import torch
 
 from vanilla_transformer import Translator
-from vanilla_transformer.scripts.benchmarks.decode import missing
-from vanilla_transformer.scripts.benchmarks.measuring import (
-    MeasurementArguments,
-    conditions,
-    gpu_notes,
-    seconds_of,
-    set_up,
-    speed_ratios,
-    take_turns,
-)
+from vanilla_transformer.scripts.benchmarks.decode import TranslationBenchmarkArguments, missing, read_text
+from vanilla_transformer.scripts.benchmarks.measuring import conditions, gpu_notes, set_up
+from vanilla_transformer.scripts.benchmarks.models import NOT_INSTALLED, columns, compare, in_ctranslate2
 from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.corpus_files import lines_in_files
-from vanilla_transformer.training.metrics import measure as score_of
-from vanilla_transformer.training.metrics import require_same_number
 
 
 REFERENCE = "baseline, greedy"
@@ -41,23 +30,19 @@ TO_REFERENCE = "to greedy"
 
 
 @dataclass
-class MaskPredictBenchmarkArguments(MeasurementArguments):
-    """The models, the text, and the options of mask-predict."""
+class MaskPredictBenchmarkArguments(TranslationBenchmarkArguments):
+    """The models, and the options of mask-predict."""
 
     model: str | None = key(None, "The mask_predict model.")
     baseline: str | None = key(None, "The autoregressive model, for example the teacher.")
-    input: list[str] = key([], "Files with text to translate, one sentence per line.")
-    references: list[str] = key([], "Files with reference translations, for BLEU and chrF.")
-    sentences: int = key(200, "Number of lines to translate.")
     batch_sizes: list[int] = key([1, 32], "Lines that are translated at a time; one table for each.")
     iterations: list[int] = key([1, 4, 10], "Iterations of mask-predict.")
     length_candidates: list[int] = key([1, 5], "Length candidates of mask-predict.")
-    rounds: int = key(3, "Number of rounds.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (self.model and self.baseline and self.input):
-            raise ValueError("Give --model, --baseline and --input: two models, and the text to translate.")
+        if not (self.model and self.baseline):
+            raise ValueError("Give --model and --baseline: the two models.")
         for name in ("batch_sizes", "iterations", "length_candidates"):
             if min(getattr(self, name), default=0) < 1:
                 raise ValueError(f"--{name} {getattr(self, name)} must be numbers of 1 or more.")
@@ -72,20 +57,15 @@ def main(argv: list[str] | None = None) -> None:
 def measure(options: MaskPredictBenchmarkArguments) -> Iterator[Table]:
     """One table for each batch size."""
     device = set_up(options)
-    lines = list(lines_in_files(options.input))[: options.sentences]
-    references = list(lines_in_files(options.references))[: options.sentences]
-    if references:
-        require_same_number(lines, references, "lines of input")
+    lines, references = read_text(options)
     translators = make_systems(options, device)
-    scores = ("BLEU", "chrF") if references else ()
-    columns = {"sentences/s": "{:,.1f}", TO_REFERENCE: "{:.2f}", "spread": "{0[0]:.2f}-{0[1]:.2f}"}
-    notes = ["CTranslate2 was not measured: not installed."] if missing("ctranslate2") else []
+    notes = [NOT_INSTALLED] if missing("ctranslate2") else []
     for batch_size in options.batch_sizes:
         systems = {name: partial(in_batches, system, lines, batch_size) for name, system in translators.items()}
         yield Table(
             f"{options.model}; batch size {batch_size}, {len(lines):,} sentences; {conditions(options, device)}",
-            {**columns, **dict.fromkeys(scores, "{:.2f}")},
-            compare(systems, len(lines), references, options.rounds, device),
+            columns(TO_REFERENCE, references),
+            compare(systems, REFERENCE, TO_REFERENCE, references, options.rounds, device),
             drawn=[TO_REFERENCE],
             reference=REFERENCE,
             notes=[*notes, *gpu_notes(device)],
@@ -103,9 +83,7 @@ def make_systems(options: MaskPredictBenchmarkArguments, device: torch.device) -
         "baseline, beam 4": partial(torch_baseline, num_beams=4),
     }
     if not missing("ctranslate2"):
-        # Made of the model in memory: nothing is written beside the baseline's files.
-        tokenizers = torch_baseline.tokenizer, torch_baseline.target_tokenizer
-        engine = Translator(torch_baseline.model, *tokenizers, backend="ctranslate2")
+        engine = in_ctranslate2(torch_baseline)
         systems["baseline, CTranslate2 greedy"] = partial(engine, num_beams=1)
         systems["baseline, CTranslate2 beam 4"] = partial(engine, num_beams=4)
     model = Translator.from_pretrained(options.model, **where)
@@ -124,25 +102,6 @@ def in_batches(translate: Callable[[list[str]], list[str]], lines: list[str], ba
 def _batches(lines: list[str], size: int) -> Iterator[list[str]]:
     for start in range(0, len(lines), size):
         yield lines[start : start + size]
-
-
-def compare(
-    systems: Mapping[str, Callable[[], list[str]]],
-    number: int,
-    references: list[str],
-    rounds: int,
-    device: torch.device,
-) -> dict[str, dict[str, Any]]:
-    """Speeds and, if there are references, scores of each system."""
-    translations = {name: translate() for name, translate in systems.items()}  # this also warms up
-    seconds = take_turns({name: partial(seconds_of, system, device) for name, system in systems.items()}, rounds)
-    rows = speed_ratios(seconds, REFERENCE, TO_REFERENCE)
-    for name, times in seconds.items():
-        rows[name]["sentences/s"] = number / median(times)
-        if references:
-            figures = score_of(translations[name], references)
-            rows[name] |= {"BLEU": figures["sacrebleu"].score, "chrF": figures["chrf"].score}
-    return rows
 
 
 if __name__ == "__main__":

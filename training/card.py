@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -334,9 +335,15 @@ def _training(
     return [(label, str(value)) for label, value in rows if value not in (None, "")]
 
 
-def _hardware(description: dict[str, Any]) -> str | None:
-    device, threads = description.get("device"), description.get("threads")
-    processes = description.get("processes", 1)
+def _hardware(description: dict[str, Any]) -> str:
+    """The hardware of each start of a run, once where it did not change."""
+    starts = description.get("starts") or [description]
+    return ", then ".join(name for name, _ in groupby(map(_hardware_of_start, starts)) if name)
+
+
+def _hardware_of_start(start: dict[str, Any]) -> str | None:
+    device, threads = start.get("device"), start.get("threads")
+    processes = start.get("processes", 1)
     if not device:
         return None
     if device == "cpu":
@@ -354,9 +361,12 @@ def _seconds(run: Path) -> float | None:
 
 
 def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str:
-    """The name of a split: the dataset, or its files and the dataset that the user says they come from."""
-    file_names = ", ".join(_short_names(corpus.get(f"{split}_files", [])))
-    name = corpus.get("dataset") or (f"{dataset}, {file_names}" if dataset else file_names)
+    """The name of a split: the dataset, or its files. The user's name of a dataset goes before a single one: of several,
+    some may come from elsewhere."""
+    file_names = _short_names(corpus.get(f"{split}_files", []))
+    name = corpus.get("dataset") or ", ".join(
+        [dataset, *file_names] if dataset and len(file_names) <= 1 else file_names
+    )
     return f"{name} ({_languages(corpus)})"
 
 

@@ -71,6 +71,20 @@ def test_numbers_come_from_the_files_of_the_run(make_run, write_card):
     assert "/home/someone" not in card
 
 
+def test_a_run_that_was_resumed_on_other_hardware_names_both(make_run, write_card):
+    run = make_run()
+    starts = [{"device": "cpu", "threads": threads, "processes": 1} for threads in (1, 1, 2)]
+    (run / "run.json").write_text(json.dumps({**DESCRIPTION, "starts": starts}))
+    assert "| hardware | CPU, 1 thread, 1 process, then CPU, 2 threads, 1 process |" in write_card(run)
+
+
+def test_a_dataset_is_not_named_as_the_source_of_several_files(make_run, write_card):
+    run = make_run(train_files=["data/train", "data/back/train"])
+    card = write_card(run, dataset="someone/captions")
+    assert "| data | data/train, back/train (en-de), 29,000 pairs |" in card
+    assert metadata(card)["datasets"] == ["someone/captions"]
+
+
 def test_a_recurrent_model_is_called_one(make_run):
     config = RnnSearchConfig(vocab_size=300, hidden_size=8, attention="none")
     card = model_card(make_run(), RnnSearchForConditionalGeneration(config), CardOptions("someone/model"))

@@ -53,17 +53,24 @@ def _pyplot() -> Any:
 
 
 def plot_learning_curve(metrics: Path, picture: Path) -> None:
-    """Loss, BLEU and learning rate over steps, from a run's metrics.jsonl."""
+    """Loss, BLEU and learning rate over steps, from a run's metrics.jsonl: those of them that it has."""
     pyplot = _pyplot()
     if pyplot is None or not metrics.is_file():
         return
     lines = read_metrics(metrics)
+    measured = {name for line in lines for name in line}
     panels = [
         ("loss per token", {"loss": "training (smoothed labels)", "eval_loss": "validation"}),
         ("BLEU", {"eval_bleu": "validation"}),
         ("learning rate", {"learning_rate": "rate"}),
     ]
-    figure, axes = pyplot.subplots(len(panels), 1, sharex=True, figsize=(8, 8), layout="constrained")
+    panels = [(title, curves) for title, curves in panels if measured & curves.keys()]
+    if not panels:
+        return
+    figure, grid = pyplot.subplots(
+        len(panels), 1, sharex=True, squeeze=False, figsize=(8, 8 / 3 * len(panels)), layout="constrained"
+    )
+    axes = grid[:, 0]
     for axis, (title, curves) in zip(axes, panels, strict=True):
         for name, label in curves.items():
             points = [(line["step"], line[name]) for line in lines if name in line]

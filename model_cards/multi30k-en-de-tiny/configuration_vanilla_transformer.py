@@ -1,77 +1,121 @@
 """The configuration of the Transformer; its defaults are the base model of "Attention Is All You Need"."""
 
 from dataclasses import fields
-from difflib import get_close_matches
-from typing import Literal
+from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
+from .patterns import PATTERNS
+from .positions import POSITIONS
 from .presets import PRESETS
+from .scores import SCORES
+from .spelling import suggestion
+from .translation_config import TranslationConfig
+
+
+# The axes of variation: for each field the classes that its values name.
+VARIANTS: dict[str, dict[str, Any]] = {
+    "position_encoding": POSITIONS,
+    "score_function": SCORES,
+    "attention_pattern": PATTERNS,
+}
+# Fields that must be greater than 0.
+SIZES = (
+    *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
+    *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
+    *("d_k", "d_v", "max_position_embeddings", "layer_norm_eps"),
+)
 
 
 @strict
-class VanillaTransformerConfig(PreTrainedConfig):
+class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     r"""
     Describes a [`VanillaTransformerModel`]. With no arguments it is the base model of the paper
-    ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), Table 3); [`~VanillaTransformerConfig.from_preset`]
-    gives the others by name.
+    ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), Table 3).
+    [`~VanillaTransformerConfig.from_preset`] builds the paper's other models by name.
 
     Args:
         vocab_size (`int`, defaults to 37000):
-            Tokens in the source vocabulary, and in the target's too unless `target_vocab_size` is set.
+            Tokens in the source vocabulary, and in the target vocabulary unless `target_vocab_size` is set.
         target_vocab_size (`int`, *optional*):
-            Tokens in a separate target vocabulary, even if it has just as many. `None`: source and target share one.
+            Tokens in a separate target vocabulary. `None`: source and target share one vocabulary.
         d_model (`int`, defaults to 512):
-            Width of embeddings and of every sub-layer's output.
+            Width of the embeddings and of every sub-layer's output.
         encoder_layers, decoder_layers (`int`, defaults to 6):
             Depth of the stacks, N in the paper.
         encoder_attention_heads, decoder_attention_heads (`int`, defaults to 8):
             Parallel attention heads, h in the paper.
         encoder_ffn_dim, decoder_ffn_dim (`int`, defaults to 2048):
-            Inner width of the position-wise feed-forward networks, d_ff in the paper.
+            Inner width of the feed-forward networks, d_ff in the paper.
         d_k, d_v (`int`, *optional*):
-            Width of one head's keys and values. `None`: `d_model` divided by the heads, as in the base model.
+            Width of one head's keys and values. `None`: `d_model` divided by the number of heads.
         activation_function (`str`, defaults to `"relu"`):
-            The non-linearity of the feed-forward networks.
+            Activation of the feed-forward networks.
         dropout (`float`, defaults to 0.1):
-            On each sub-layer's output and on the sums of embeddings and positions: the paper's two sites, P_drop.
+            Dropout on each sub-layer's output and on the sums of embeddings and positions, P_drop in the paper.
         attention_dropout, activation_dropout (`float`, defaults to 0.0):
-            On attention weights, and inside the feed-forward networks. The paper has neither.
+            Dropout on the attention weights and inside the feed-forward networks. The paper has neither.
         label_smoothing (`float`, defaults to 0.1):
-            The share of probability that training takes from the gold token, epsilon_ls in Table 3. It describes how
-            the model is trained and is read by the training loop; the loss that the model's own `forward` returns
-            is always plain cross-entropy, so that it can be read as log-perplexity.
+            Probability that training takes from the gold token, epsilon_ls in the paper. The training loop reads it.
+            The loss that `forward` returns by default is plain cross-entropy, so that it is the log-perplexity.
         norm_placement (`"post"` or `"pre"`, defaults to `"post"`):
-            Layer normalisation after each residual sum (the paper), or before each sub-layer with one more at the
-            end of each stack.
+            Layer normalisation after each residual sum (the paper), or before each sub-layer with one more norm at
+            the end of each stack.
         position_encoding (`str`, defaults to `"sinusoidal"`):
-            `"sinusoidal"`: the paper's, sines and cosines interleaved. `"sinusoidal_halves"`: the same waves, all
-            sines before all cosines (MarianMT in transformers). `"sinusoidal_tensor2tensor"`: halves with the
-            wavelengths of tensor2tensor, fairseq and Marian. `"learned"`: Table 3, row E.
+            How tokens know their position, a key of `positions.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
+            cosines interleaved. `"sinusoidal_halves"`: the same waves, all sines before all cosines (MarianMT in
+            transformers). `"sinusoidal_tensor2tensor"`: halves with the wavelengths of tensor2tensor, fairseq and
+            Marian. `"sinusoidal_fairseq"`: the same, counted from `pad_token_id` + 1. `"learned"`: Table 3, row E.
+            `"concatenated"`: sinusoids concatenated and projected. `"relative"`: a learned bias on the scores for each
+            head and distance (T5). `"rotary"`: rotated queries and keys. `"integer"`: the bare number. `"none"`: no
+            positions.
+        relative_attention_num_buckets, relative_attention_max_distance (`int`, defaults to 32 and 128):
+            Buckets of distances for `"relative"`, and the distance from which all are in the last one.
+        score_function (`str`, defaults to `"scaled_dot"`):
+            How well a query fits a key, a key of `scores.SCORES`. `"scaled_dot"`: the paper's q k^T / sqrt(d_k).
+            `"dot"`: without the scale. `"additive"`: w tanh(q + k) (Bahdanau et al. 2015). `"gaussian"`:
+            -|(q - k) w|^2 / 2 with a learned width w.
+        share_qk (`bool`, defaults to `False`):
+            Whether queries and keys share one projection. The paper has two.
+        attention_pattern (`str`, defaults to `"full"`):
+            Which tokens self-attention may look at, a key of `patterns.PATTERNS`. `"full"`: all of them. `"window"`:
+            those near by. `"longformer"`: those near by, and a few global ones (encoder only). `"lsh"`: those with
+            similar vectors, found by hashing (encoder only).
+        attention_window (`int`, defaults to 256):
+            For `"window"` and `"longformer"`: a token sees half of this number of tokens on each side.
+        num_hashes, lsh_bucket_length (`int`, defaults to 4 and 64):
+            For `"lsh"`: rounds of hashing, and the tokens in a chunk of similar ones.
+        hash_seed (`int`, defaults to 0):
+            For `"lsh"`: seed of the random rotations of its hashes.
+        reversible (`bool`, defaults to `False`):
+            Whether the encoder's residuals are reversible (Kitaev et al. 2020, Reformer). Training then keeps no
+            activations of the encoder's layers. Needs `norm_placement="pre"`.
         max_position_embeddings (`int`, defaults to 1024):
-            The longest sequence that learned positions can number. Sinusoids have no longest sequence.
+            The longest sequence that learned positions can number. Sinusoids have no limit.
         scale_embedding (`bool`, defaults to `True`):
             Whether embeddings are multiplied by the square root of `d_model` (section 3.4).
         layer_norm_eps (`float`, defaults to 1e-05):
             Added to the variance in layer normalisation. The paper does not state it.
         initializer_gain (`float`, defaults to 1.0):
-            Multiplies the initial matrices of all layers. The paper does not state how it initialised; 1.0 is its
-            authors' value. Small models of this post-norm kind start much faster from less, about 0.6.
+            Multiplies the initial matrices of all layers. The paper does not state its initialisation; 1.0 is the
+            value in the authors' code. Small post-norm models learn much faster with about 0.6.
         share_encoder_decoder_embeddings (`bool`, *optional*):
-            Whether source and target tokens have one embedding matrix. `None`: wherever that is possible, that is
-            with one vocabulary and `tie_word_embeddings`.
+            Whether source and target tokens share one embedding matrix. `None`: yes if it is possible, that is with
+            one vocabulary and `tie_word_embeddings`.
         tie_word_embeddings (`bool`, defaults to `True`):
-            Whether the output projection is the transposed target embedding. With a shared embedding that ties all
-            three (section 3.4). `False` unties everything, source and target embeddings included.
+            Whether the output projection is the transposed target embedding. With a shared embedding this ties all
+            three matrices (section 3.4). `False` unties everything, source and target embeddings included.
         output_bias (`bool`, defaults to `False`):
-            Whether the output projection adds a bias for each token. The paper has none; Marian's models do.
+            Whether the output projection has a bias. The paper has none; Marian's models do.
         use_cache (`bool`, defaults to `True`):
-            Whether decoding keeps the keys and values it has computed.
+            Whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`, defaults to 0, 1, 2, 1):
-            The special tokens. The decoder starts from `<s>` rather than from padding, so that a mask computed from
+            The special tokens. The decoder starts with `<s>` and not with padding, so that a mask computed from
             padding never hides its first token.
+        source_lang, target_lang (`str`, *optional*):
+            The languages that the model translates from and into, such as `"en"`. They do not change what it computes.
 
     ```python
     >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -83,6 +127,7 @@ class VanillaTransformerConfig(PreTrainedConfig):
     ```"""
 
     model_type = "vanilla_transformer"
+    decoder_is_causal = True  # not a field: a model whose decoder sees all positions is another model_type
     keys_to_ignore_at_inference = ["past_key_values"]
     attribute_map = {
         "hidden_size": "d_model",
@@ -127,7 +172,17 @@ class VanillaTransformerConfig(PreTrainedConfig):
     activation_dropout: float | int = 0.0
     label_smoothing: float | int = 0.1
     norm_placement: Literal["post", "pre"] = "post"
-    position_encoding: Literal["sinusoidal", "sinusoidal_halves", "sinusoidal_tensor2tensor", "learned"] = "sinusoidal"
+    position_encoding: str = "sinusoidal"
+    relative_attention_num_buckets: int = 32
+    relative_attention_max_distance: int = 128
+    score_function: str = "scaled_dot"
+    share_qk: bool = False
+    attention_pattern: str = "full"
+    attention_window: int = 256
+    num_hashes: int = 4
+    lsh_bucket_length: int = 64
+    hash_seed: int = 0
+    reversible: bool = False
     max_position_embeddings: int = 1024
     scale_embedding: bool = True
     initializer_gain: float | int = 1.0
@@ -141,13 +196,15 @@ class VanillaTransformerConfig(PreTrainedConfig):
     bos_token_id: int | None = 1
     eos_token_id: int | list[int] | None = 2
     decoder_start_token_id: int | None = 1
+    source_lang: str | None = None
+    target_lang: str | None = None
 
-    def __post_init__(self, **kwargs):
-        _refuse_misspelt(kwargs)
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.refuse_misspelt(kwargs)
         super().__post_init__(**kwargs)
 
     @classmethod
-    def from_preset(cls, name: str, **overrides) -> "VanillaTransformerConfig":
+    def from_preset(cls, name: str, **overrides: Any) -> "VanillaTransformerConfig":
         """
         Builds a model of the paper by name: `"base"`, `"big"`, a row of Table 3 such as `"C-N4"`, or `"tiny"`.
 
@@ -159,111 +216,70 @@ class VanillaTransformerConfig(PreTrainedConfig):
         """
         if name not in PRESETS:
             raise ValueError(
-                f"There is no preset {name!r}{_suggest(name, PRESETS)}. The presets: {', '.join(PRESETS)}."
+                f"There is no preset {name!r}{suggestion(name, PRESETS)}. The presets are {', '.join(PRESETS)}."
             )
         known = {field.name for field in fields(cls)} | cls.attribute_map.keys()
         for key in overrides:
             if key not in known:
-                raise ValueError(f"{key!r} is not a field of {cls.__name__}{_suggest(key, known)}.")
+                raise ValueError(f"{key!r} is not a field of {cls.__name__}{suggestion(key, known)}.")
         return cls(**{**PRESETS[name], **overrides})
 
     @property
-    def output_vocab_size(self) -> int:
-        """Tokens that the decoder reads and writes."""
-        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+    def decoder_attention_pattern(self) -> str:
+        """The pattern of the decoder's self-attention: some patterns are for the encoder only."""
+        return PATTERNS[self.attention_pattern].in_decoder or self.attention_pattern
 
-    @property
-    def shares_embeddings(self) -> bool:
-        """Whether source and target embeddings are one matrix where `tie_word_embeddings` allows any tying."""
-        return self.target_vocab_size is None and self.share_encoder_decoder_embeddings is not False
-
-    def validate_architecture(self):
-        """Checks each number and how they fit together; runs whenever a config is made."""
-        self._require_positive_sizes()
-        self._require_shares()
+    def validate_architecture(self) -> None:
+        """Checks each field and how they fit together. Runs whenever a config is made."""
+        self.require_positive(*SIZES)
+        self.require_probabilities("dropout", "attention_dropout", "activation_dropout", "label_smoothing")
         self._require_divisible_heads()
-        self._require_possible_sharing()
-        self._require_ids_in_vocabulary()
+        self.require_possible_sharing()
+        self.require_ids_in_vocabulary()
+        self._require_registered_variants()
+        self._require_fields_of_pattern()
+        self._require_possible_reversal()
         if self.activation_function not in ACT2FN:
-            hint = _suggest(self.activation_function, ACT2FN)
+            hint = suggestion(self.activation_function, ACT2FN)
             raise ValueError(f"activation_function={self.activation_function!r} is unknown to transformers{hint}.")
         if self.initializer_gain <= 0:
-            raise ValueError(f"initializer_gain={self.initializer_gain} must be more than 0; 1.0 is the authors'.")
-        if self.position_encoding != "learned" and self.d_model % 2:
+            raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
+
+    def _require_registered_variants(self) -> None:
+        for field, registry in VARIANTS.items():
+            value = getattr(self, field)
+            if value not in registry:
+                hint = suggestion(value, registry)
+                raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
+            registry[value].validate(self)
+
+    def _require_fields_of_pattern(self) -> None:
+        """Refuses a setting of a pattern that another pattern would silently ignore."""
+        used = PATTERNS[self.attention_pattern].config_fields
+        for name, pattern in PATTERNS.items():
+            for field in pattern.config_fields:
+                value = getattr(self, field)
+                if field not in used and value != getattr(type(self), field):
+                    raise ValueError(
+                        f"{field}={value} has no effect with attention_pattern={self.attention_pattern!r}: leave it "
+                        f"out, or set attention_pattern={name!r}."
+                    )
+
+    def _require_possible_reversal(self) -> None:
+        if self.reversible and self.norm_placement != "pre":
             raise ValueError(
-                f"d_model={self.d_model} is odd, but sinusoids come in pairs of sine and cosine: make it even or set "
-                "position_encoding='learned'."
+                f"reversible=True needs norm_placement='pre', not {self.norm_placement!r}: a norm after the residual "
+                "sum can't be undone."
             )
 
-    def _require_positive_sizes(self):
-        for name in (
-            *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
-            *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim"),
-            *("d_k", "d_v", "max_position_embeddings", "layer_norm_eps"),
-        ):
-            value = getattr(self, name)
-            if value is not None and value <= 0:
-                raise ValueError(f"{name}={value} must be greater than 0.")
-
-    def _require_shares(self):
-        for name in ("dropout", "attention_dropout", "activation_dropout", "label_smoothing"):
-            value = getattr(self, name)
-            if not 0 <= value < 1:
-                raise ValueError(f"{name}={value} must be at least 0 and less than 1: it is a share.")
-
-    def _require_divisible_heads(self):
+    def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):
             heads = getattr(self, name)
             if (self.d_k is None or self.d_v is None) and self.d_model % heads:
                 raise ValueError(
-                    f"d_model={self.d_model} can't be divided among {name}={heads}: choose a divisor, or set both d_k "
-                    "and d_v to the width of one head."
+                    f"d_model={self.d_model} can't be divided evenly among {name}={heads}: choose a divisor, or set "
+                    "both d_k and d_v to the width of one head."
                 )
-
-    def _require_possible_sharing(self):
-        if not self.share_encoder_decoder_embeddings:
-            return
-        if self.target_vocab_size is not None:
-            raise ValueError(
-                f"target_vocab_size={self.target_vocab_size} gives the target a vocabulary of its own, whose "
-                "embeddings can't be the source's: leave out that or share_encoder_decoder_embeddings=True."
-            )
-        if not self.tie_word_embeddings:
-            raise ValueError(
-                "share_encoder_decoder_embeddings=True needs tie_word_embeddings=True: in transformers the latter "
-                "unties every embedding. Set both to True, or leave share_encoder_decoder_embeddings out."
-            )
-
-    def _require_ids_in_vocabulary(self):
-        size = min(self.vocab_size, self.output_vocab_size)
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-            value = getattr(self, name)
-            for token_id in value if isinstance(value, list) else [value]:
-                if token_id is not None and not 0 <= token_id < size:
-                    raise ValueError(
-                        f"{name}={token_id} is not in the vocabulary, whose ids go from 0 to {size - 1}: take the "
-                        "special ids from the tokenizer."
-                    )
-
-
-def _suggest(word: str, known) -> str:
-    """` (did you mean ...?)` where something known is spelt nearly so, else nothing."""
-    matches = get_close_matches(word, list(known), n=1, cutoff=0.85)
-    return f" (did you mean {matches[0]!r}?)" if matches else ""
-
-
-def _refuse_misspelt(keywords: dict) -> None:
-    """Refuses near misses of a field's name.
-
-    The base class keeps any unknown keyword as an attribute, which config files of other versions rely on; but
-    `encoder_layer=2` would silently build six layers. A longer name, such as `layer_norm_epsilon`, is another model's
-    field rather than a slip.
-    """
-    own = VanillaTransformerConfig.__annotations__.keys()
-    for key, value in keywords.items():
-        is_alias = key in VanillaTransformerConfig.attribute_map or any(key.startswith(name) for name in own)
-        if not is_alias and (hint := _suggest(key, own)):
-            raise ValueError(f"{key}={value!r} is not a field of VanillaTransformerConfig{hint}.")
 
 
 __all__ = ["VanillaTransformerConfig"]

@@ -1,20 +1,23 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from top to bottom as in its Figure 1.
 
-Section numbers are the paper's. Shapes: B batch, S source tokens, T target tokens (in code that serves both stacks,
-the tokens at hand), H heads, D d_model, d_k and d_v the width of one head's keys and values, V vocabulary.
+Section numbers are the paper's. What can vary has a module of its own: `positions`, `scores`, `patterns`,
+`reversible`.
+
+Shapes: B batch, S source tokens, T target tokens (in code that serves both stacks: its tokens), H heads, D d_model,
+d_k and d_v width of one head's keys and values, V vocabulary.
 """
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -22,19 +25,25 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
     Seq2SeqModelOutput,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS, slice_logits_to_keep
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple, is_torchdynamo_compiling
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .configuration_vanilla_transformer import VanillaTransformerConfig
+from .configuration_vanilla_transformer import VARIANTS, VanillaTransformerConfig
+from .decoder_step import PackedSteps, make_packed_steps
 from .dropout import Dropout
-from .loss import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
-from .positions import POSITIONS
+from .full_attention import FullAttention
+from .loss import CROSS_ENTROPY, LabelSmoothedCrossEntropy
+from .patterns import PATTERNS
+from .positions import POSITIONS, PositionEncoding, rotate
+from .reversible import run_reversibly
+from .scores import SCORES, DotProduct, ScaledDotProduct, Score
+from .translation_head import TokenEmbedding, TranslationHead
 
 
-class VanillaTransformerEmbedding(nn.Embedding):
+class VanillaTransformerEmbedding(TokenEmbedding):
     """Token embeddings multiplied by sqrt(d_model) (section 3.4)."""
 
     def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, scale: float):
@@ -42,12 +51,7 @@ class VanillaTransformerEmbedding(nn.Embedding):
         self.scale = scale
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
-        try:
-            return super().forward(input_ids) * self.scale  # [B, T, D]
-        except IndexError as error:
-            # Only the CPU says so in time. A GPU stops with its own assertion: looking first would cost a
-            # synchronisation at every step.
-            raise _outside_vocabulary(input_ids, self.weight.shape[0]) from error
+        return super().forward(input_ids) * self.scale  # [B, T, D]
 
 
 def eager_attention_forward(
@@ -56,12 +60,18 @@ def eager_attention_forward(
     key: torch.Tensor,
     value: torch.Tensor,
     attention_mask: torch.Tensor | None,
-    scaling: float,
+    scaling: float | None,
     dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
     **kwargs: Unpack[TransformersKwargs],
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention(Q, K, V) = softmax(Q K^T / sqrt(d_k)) V (section 3.2.1); the mask adds -inf to what can't be seen."""
-    scores = torch.matmul(query, key.transpose(-2, -1)) * scaling  # [B, H, T, S]
+    """Attention(Q, K, V) = softmax(score(Q, K)) V (section 3.2.1); the mask adds -inf to the scores of hidden keys.
+
+    The layer's score function computes the scores, `scaling` included.
+    """
+    scores = module.score(query, key)  # [B, H, T, S]
+    if position_bias is not None:
+        scores = scores + position_bias
     if attention_mask is not None:
         scores = scores + attention_mask
     weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
@@ -71,25 +81,35 @@ def eager_attention_forward(
 
 
 class VanillaTransformerAttention(nn.Module):
-    """Multi-head attention (section 3.2.2) in its three uses (3.2.3).
+    """Multi-head attention (section 3.2.2), for its three uses (section 3.2.3).
 
     Args:
         config: The model's configuration.
         num_heads: Heads of this stack.
-        layer_idx: Where in the cache this layer's keys and values are kept.
-        is_causal: Whether a token sees only those before it: the decoder's self-attention.
+        layer_idx: Index of this layer's keys and values in the cache.
+        is_causal: Whether a token sees only itself and those before it: the decoder's self-attention.
+        pattern: Which keys a query may look at: a key of `PATTERNS`.
     """
 
-    def __init__(self, config: VanillaTransformerConfig, num_heads: int, layer_idx: int, is_causal: bool = False):
+    def __init__(
+        self,
+        config: VanillaTransformerConfig,
+        num_heads: int,
+        layer_idx: int,
+        is_causal: bool = False,
+        pattern: str = "full",
+    ):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
         self.is_causal = is_causal
         self.d_k = config.d_k or config.d_model // num_heads
         self.d_v = config.d_v or config.d_model // num_heads
-        self.scaling = self.d_k**-0.5
+        self.score = SCORES[config.score_function](config, num_heads, self.d_k)
+        self.pattern = PATTERNS[pattern](config, num_heads)
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        shares_qk = config.share_qk or self.pattern.shares_qk
+        self.k_proj = None if shares_qk else nn.Linear(config.d_model, num_heads * self.d_k)
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
 
@@ -99,19 +119,18 @@ class VanillaTransformerAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
+        rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Queries come from `hidden_states` [B, T, D]; keys and values from there too, or from the encoder."""
-        query = _split_heads(self.q_proj(hidden_states), self.d_k)  # [B, H, T, d_k]
-        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values)
-
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+        query = rotate(_split_heads(self.q_proj(hidden_states), self.d_k), rotation)  # [B, H, T, d_k]
+        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values, rotation)
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
         dropout = self.config.attention_dropout if self.training else 0.0
-        output, weights = attention(
-            self, query, key, value, attention_mask, scaling=self.scaling, dropout=dropout, **kwargs
-        )
+        options = {"scaling": self.score.scaling, "dropout": dropout, "rotation": rotation, **kwargs}
+        output, weights = self.pattern(attend, self, hidden_states, query, key, value, attention_mask, **options)
         return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
 
     def _keys_and_values(
@@ -119,8 +138,9 @@ class VanillaTransformerAttention(nn.Module):
         hidden_states: torch.Tensor,
         encoder_hidden_states: torch.Tensor | None,
         past_key_values: EncoderDecoderCache | None,
+        rotation: tuple[torch.Tensor, torch.Tensor] | None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Keys [B, H, S, d_k] and values [B, H, S, d_v], joined with or taken from the cache."""
+        """Keys [B, H, S, d_k] and values [B, H, S, d_v], appended to the cache or read from it."""
         is_cross_attention = encoder_hidden_states is not None
         if is_cross_attention and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
             # The source does not change while its translation grows: its keys and values are computed once.
@@ -128,7 +148,8 @@ class VanillaTransformerAttention(nn.Module):
             return layer.keys, layer.values
 
         states = encoder_hidden_states if is_cross_attention else hidden_states
-        key = _split_heads(self.k_proj(states), self.d_k)
+        project = self.q_proj if self.k_proj is None else self.k_proj
+        key = rotate(_split_heads(project(states), self.d_k), rotation)
         value = _split_heads(self.v_proj(states), self.d_v)
         if past_key_values is None:
             return key, value
@@ -139,7 +160,7 @@ class VanillaTransformerAttention(nn.Module):
 
 
 class VanillaTransformerFeedForward(nn.Module):
-    """FFN(x) = max(0, x W1 + b1) W2 + b2, at each position alike (section 3.3)."""
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, the same at each position (section 3.3)."""
 
     def __init__(self, config: VanillaTransformerConfig, ffn_dim: int):
         super().__init__()
@@ -156,7 +177,7 @@ class VanillaTransformerPostNorm(nn.Module):
     """Residual, dropout and layer normalisation around a sub-layer: LayerNorm(x + Dropout(Sublayer(x))), "Add & Norm"
     in Figure 1 (sections 3.1 and 5.4).
 
-    The sub-layer comes as a function. A module would be moved to this one's device by the hooks of `device_map`.
+    The sub-layer is passed as a function. The hooks of `device_map` would move a module to the device of this one.
     """
 
     def __init__(self, config: VanillaTransformerConfig):
@@ -176,7 +197,23 @@ class VanillaTransformerPreNorm(VanillaTransformerPostNorm):
         return hidden_states + self.dropout(sublayer(self.norm(hidden_states)))
 
 
-RESIDUALS = {"post": VanillaTransformerPostNorm, "pre": VanillaTransformerPreNorm}
+class VanillaTransformerReversibleNorm(VanillaTransformerPreNorm):
+    """The same on two streams (x1, x2), from which it makes (x2, x1 + Dropout(Sublayer(LayerNorm(x2)))): see
+    `reversible`. The streams are the halves of the last dimension."""
+
+    def branch(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.dropout(sublayer(self.norm(hidden_states)))
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        first, second = hidden_states.chunk(2, dim=-1)
+        return torch.cat([second, first + self.branch(second, sublayer)], dim=-1)
+
+
+RESIDUALS = {
+    "post": VanillaTransformerPostNorm,
+    "pre": VanillaTransformerPreNorm,
+    "reversible": VanillaTransformerReversibleNorm,
+}
 
 
 class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
@@ -184,8 +221,10 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
-        residual = RESIDUALS[config.norm_placement]
-        self.self_attn = VanillaTransformerAttention(config, config.encoder_attention_heads, layer_idx)
+        residual = RESIDUALS["reversible" if config.reversible else config.norm_placement]
+        self.self_attn = VanillaTransformerAttention(
+            config, config.encoder_attention_heads, layer_idx, pattern=config.attention_pattern
+        )
         self.self_attn_residual = residual(config)
         self.feed_forward = VanillaTransformerFeedForward(config, config.encoder_ffn_dim)
         self.feed_forward_residual = residual(config)
@@ -193,11 +232,13 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None,
+        positions: dict[str, Any],
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         hidden_states = self.self_attn_residual(
-            hidden_states, lambda states: self.self_attn(states, attention_mask=attention_mask, **kwargs)[0]
+            hidden_states,
+            lambda states: self.self_attn(states, attention_mask=attention_mask, **positions, **kwargs)[0],
         )
         return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
 
@@ -208,7 +249,13 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
         residual = RESIDUALS[config.norm_placement]
-        self.self_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx, is_causal=True)
+        self.self_attn = VanillaTransformerAttention(
+            config,
+            config.decoder_attention_heads,
+            layer_idx,
+            is_causal=config.decoder_is_causal,
+            pattern=config.decoder_attention_pattern,
+        )
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
         self.encoder_attn_residual = residual(config)
@@ -219,6 +266,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        positions: dict[str, Any],
         encoder_hidden_states: torch.Tensor,
         encoder_attention_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
@@ -227,7 +275,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         hidden_states = self.self_attn_residual(
             hidden_states,
             lambda states: self.self_attn(
-                states, attention_mask=attention_mask, past_key_values=past_key_values, **kwargs
+                states, attention_mask=attention_mask, past_key_values=past_key_values, **positions, **kwargs
             )[0],
         )
         hidden_states = self.encoder_attn_residual(
@@ -274,6 +322,22 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
+        elif isinstance(module, Score | PositionEncoding):
+            module.reset_parameters()
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """Refuses implementations that can't compute the config's score, positions or pattern."""
+        for field, registry in VARIANTS.items():
+            value = getattr(self.config, field)
+            supported = registry[value].attn_implementations
+            if supported is not None and requested_attention is None and "sdpa" not in supported:
+                requested_attention = supported[0]
+            if supported is not None and requested_attention not in (None, *supported):
+                raise ValueError(
+                    f"attn_implementation={requested_attention!r} can't compute {field}={value!r}: use "
+                    f"{' or '.join(map(repr, supported))}."
+                )
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
 
     @property
     def dummy_inputs(self) -> dict[str, torch.Tensor]:
@@ -282,22 +346,32 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
 
 class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
-    """What encoder and decoder have in common: embeddings plus positions below the layers, a last norm above them.
+    """What encoder and decoder share: embeddings and positions below the layers, the last norm above them.
 
     Args:
         config: The model's configuration.
         vocab_size: Tokens of this side's vocabulary.
+        num_heads: Attention heads of this side.
         layers: This side's layers.
+        is_causal: Whether a token sees only itself and those before it.
     """
 
-    def __init__(self, config: VanillaTransformerConfig, vocab_size: int, layers: list[nn.Module]):
+    def __init__(
+        self,
+        config: VanillaTransformerConfig,
+        vocab_size: int,
+        num_heads: int,
+        layers: list[nn.Module],
+        is_causal: bool = False,
+    ):
         super().__init__(config)
         scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
-        self.embed_positions = POSITIONS[config.position_encoding](config)
+        self.embed_positions = POSITIONS[config.position_encoding](config, num_heads, is_causal)
+        self.pattern = PATTERNS[config.attention_pattern]
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        # With the norm before each sub-layer, the sum that leaves the last layer has not been normalised yet.
+        # With the norm before each sub-layer, the output of the last layer is not normalised yet.
         is_pre_norm = config.norm_placement == "pre"
         self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if is_pre_norm else nn.Identity()
         self.gradient_checkpointing = False
@@ -306,17 +380,27 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
     def init_parallel_plans(self) -> None:
         """Leaves the plans to the whole model, which names the modules of both stacks."""
 
-    def embed(
-        self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None, offset: int | torch.Tensor = 0
-    ) -> torch.Tensor:
-        """Dropout(embedding + position) (sections 3.4, 3.5 and 5.4), the first token standing at `offset`."""
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Token embeddings [B, T, D] (section 3.4), computed or given."""
         if (input_ids is None) == (inputs_embeds is None):
             given = "both" if input_ids is not None else "neither"
-            raise ValueError(f"Pass token ids or their embeddings to {type(self).__name__}, one of them: got {given}.")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        positions = self.embed_positions(inputs_embeds.shape[1], offset, inputs_embeds.device)
-        return self.dropout(inputs_embeds + positions.to(inputs_embeds.dtype))  # [B, T, D]
+            raise ValueError(f"Pass either token ids or embeddings to {type(self).__name__}: got {given}.")
+        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+
+    def number(self, embeddings: torch.Tensor, offset: int | torch.Tensor = 0) -> torch.Tensor:
+        """Positions [T] of the tokens, the first of which is at `offset`."""
+        length, limit = embeddings.shape[1], self.embed_positions.max_length
+        if limit is not None and not is_torchdynamo_compiling() and int(offset) + length > limit:
+            raise ValueError(
+                f"A sequence of {int(offset) + length} tokens is longer than the {limit} positions of the model: "
+                "shorten it (truncation in the tokenizer, max_length in generate) or train with a larger "
+                "max_position_embeddings."
+            )
+        return torch.arange(length, device=embeddings.device) + offset
+
+    def enter(self, embeddings: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Dropout(embedding + position): what enters the first layer (sections 3.5 and 5.4)."""
+        return self.dropout(self.embed_positions.encode(embeddings, positions))
 
 
 class VanillaTransformerEncoder(VanillaTransformerStack):
@@ -329,7 +413,8 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
 
     def __init__(self, config: VanillaTransformerConfig):
         layers = [VanillaTransformerEncoderLayer(config, layer_idx) for layer_idx in range(config.encoder_layers)]
-        super().__init__(config, config.vocab_size, layers)
+        super().__init__(config, config.vocab_size, config.encoder_attention_heads, layers)
+        self.run = run_reversibly if config.reversible else run_in_turn
 
     @merge_with_config_defaults
     @capture_outputs
@@ -339,15 +424,30 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
         input_ids: torch.LongTensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.FloatTensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        hidden_states = self.embed(input_ids, inputs_embeds)
-        attention_mask = create_bidirectional_mask(
-            config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
-        )
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, attention_mask, **kwargs)
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            1 for tokens that attend to all tokens and that all tokens attend to, for `attention_pattern="longformer"`.
+            By default the first token.
+        """
+        embeddings = self.embed(input_ids, inputs_embeds)
+        positions = self.number(embeddings)
+        attention_mask = self.pattern.encoder_mask(self.config, embeddings, attention_mask, global_attention_mask)
+        hidden_states = self.enter(embeddings, positions)
+        for_attention = self.pattern.for_attention(self.embed_positions, positions, positions, attention_mask)
+        hidden_states = self.run(self.layers, hidden_states, attention_mask, for_attention, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+
+def run_in_turn(
+    layers: nn.ModuleList, hidden_states: torch.Tensor, attention_mask: Any, positions: dict[str, Any], **kwargs: Any
+) -> torch.Tensor:
+    """Runs encoder layers one after the other, each on the output of the one before it."""
+    for layer in layers:
+        hidden_states = layer(hidden_states, attention_mask, positions, **kwargs)
+    return hidden_states
 
 
 class VanillaTransformerDecoder(VanillaTransformerStack):
@@ -361,7 +461,10 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
 
     def __init__(self, config: VanillaTransformerConfig):
         layers = [VanillaTransformerDecoderLayer(config, layer_idx) for layer_idx in range(config.decoder_layers)]
-        super().__init__(config, config.output_vocab_size, layers)
+        super().__init__(
+            config, config.output_vocab_size, config.decoder_attention_heads, layers, config.decoder_is_causal
+        )
+        self.pattern = PATTERNS[config.decoder_attention_pattern]
 
     @merge_with_config_defaults
     @capture_outputs
@@ -382,32 +485,70 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        past_self_attention = None if past_key_values is None else past_key_values.self_attention_cache
 
-        hidden_states = self.embed(input_ids, inputs_embeds, offset=past_length)
-        attention_mask = create_causal_mask(
-            config=self.config,
-            inputs_embeds=hidden_states,
-            attention_mask=attention_mask,
-            past_key_values=None if past_key_values is None else past_key_values.self_attention_cache,
+        embeddings = self.embed(input_ids, inputs_embeds)
+        attention_mask = self.pattern.mask(
+            self.config,
+            embeddings,
+            attention_mask,
+            is_causal=self.config.decoder_is_causal,
+            past_key_values=past_self_attention,
         )
         encoder_attention_mask = create_bidirectional_mask(
             config=self.config,
-            inputs_embeds=hidden_states,
+            inputs_embeds=embeddings,
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
+        positions = self.number(embeddings, past_length)
+        source = (encoder_hidden_states, encoder_attention_mask)
+        hidden_states = self.run(embeddings, positions, attention_mask, *source, past_key_values, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, past_key_values)
+
+    def run(
+        self,
+        embeddings: torch.Tensor,
+        positions: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+        key_positions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """Runs the layers on tokens that may be anywhere: `forward` and the beam search both decode with this.
+
+        Args:
+            embeddings: Token embeddings [B, T, D].
+            positions: Positions of the tokens, [T] or [1].
+            attention_mask: Mask of self-attention, as the attention implementation takes it.
+            encoder_hidden_states: The encoder's output [B, S, D].
+            encoder_attention_mask: Mask of the attention to it.
+            past_key_values: Keys and values of earlier tokens; those of these tokens are appended.
+            key_positions: Positions of all keys, those in the cache included. By default 0, 1, 2 ...
+
+        Returns:
+            The states [B, T, D] below the output projection.
+        """
+        if key_positions is None and self.embed_positions.acts_on == "scores":
+            length = embeddings.shape[1]
+            if past_key_values is not None:  # a static cache has all its keys from the start
+                length, _ = past_key_values.self_attention_cache.get_mask_sizes(length, 0)
+            key_positions = torch.arange(length, device=embeddings.device)
+        hidden_states = self.enter(embeddings, positions)
+        for_attention = self.pattern.for_attention(self.embed_positions, positions, key_positions, attention_mask)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
                 attention_mask,
+                for_attention,
                 encoder_hidden_states,
                 encoder_attention_mask=encoder_attention_mask,
                 past_key_values=past_key_values,
                 **kwargs,
             )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.norm(hidden_states), past_key_values=past_key_values
-        )
+        return self.norm(hidden_states)
 
 
 @auto_docstring(custom_intro="The Transformer of Figure 1 without its output projection.")
@@ -427,7 +568,7 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
     def set_input_embeddings(self, value: nn.Module) -> None:
         self.encoder.embed_tokens = value
 
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         if self.config.target_vocab_size is None:
             self.decoder._resize_token_embeddings(*args, **kwargs)
         return self.encoder._resize_token_embeddings(*args, **kwargs)
@@ -445,17 +586,23 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         inputs_embeds: torch.FloatTensor | None = None,
         decoder_inputs_embeds: torch.FloatTensor | None = None,
         use_cache: bool | None = None,
+        global_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the source, for `attention_pattern="longformer"`.
+        """
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
-        elif not isinstance(encoder_outputs, BaseModelOutput):
-            encoder_outputs = BaseModelOutput(*encoder_outputs)
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
+        encoded: BaseModelOutput = encoder_outputs
+        if not isinstance(encoder_outputs, BaseModelOutput):
+            encoded = BaseModelOutput(*encoder_outputs)
 
         decoder_outputs = self.decoder(
             input_ids=decoder_input_ids,
             attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoder_outputs.last_hidden_state,
+            encoder_hidden_states=encoded.last_hidden_state,
             encoder_attention_mask=attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
@@ -468,14 +615,14 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             decoder_hidden_states=decoder_outputs.hidden_states,
             decoder_attentions=decoder_outputs.attentions,
             cross_attentions=decoder_outputs.cross_attentions,
-            encoder_last_hidden_state=encoder_outputs.last_hidden_state,
-            encoder_hidden_states=encoder_outputs.hidden_states,
-            encoder_attentions=encoder_outputs.attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
         )
 
 
 @auto_docstring(custom_intro="The whole of Figure 1: the Transformer with its output projection, for translation.")
-class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedModel, GenerationMixin):
+class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransformerPreTrainedModel, GenerationMixin):
     _tp_plan = {"lm_head": "colwise_gather_output"}
     _fsdp_plan = {"lm_head": "keep_full_weight"}
 
@@ -487,53 +634,28 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.post_init()
 
-    def _prepare_generated_length(self, generation_config, has_default_max_length, *args, inputs_tensor, **kwargs):
-        """Where `generate` is given no length, the longest source plus 50 tokens (section 6.1). The library's 20 would
-        cut most translations in the middle."""
-        if has_default_max_length and generation_config.max_new_tokens is None:
-            generation_config.max_new_tokens = inputs_tensor.shape[1] + 50
-            if self.config.position_encoding == "learned":
-                room = self.config.max_position_embeddings - kwargs["input_ids_length"]
-                generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
-        return super()._prepare_generated_length(
-            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
-        )
+    @property
+    def longest_sequence(self) -> int | None:
+        """The longest source or target in tokens that the position encoding can number; `None` for no limit."""
+        return self.model.decoder.embed_positions.max_length
+
+    @property
+    def beams_can_share_a_row(self) -> bool:
+        """Whether the tokens of several hypotheses can be in one row of the batch, kept apart by a mask.
+
+        Beam search then decodes with `model.decoder.run`.
+        """
+        takes_any_mask = PATTERNS[self.config.decoder_attention_pattern].takes_any_mask
+        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
+
+    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> PackedSteps | None:
+        """Lets beam search run packed layers, if the decoder is made of `PACKABLE` modules only."""
+        return make_packed_steps(self, beams, model_kwargs, PACKABLE)
 
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
-        """For `generate` with beams. Those of a sentence share their source, whose keys and values can stay."""
+        """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
         past_key_values.self_attention_cache.reorder_cache(beam_idx)
         return past_key_values
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or pad is None:
-            raise ValueError(
-                f"Labels become the decoder's input by way of decoder_start_token_id={start} and pad_token_id={pad}: "
-                "set both in the config, or pass decoder_input_ids."
-            )
-        return shift_right(labels, start, pad)
-
-    def resize_decoder_token_embeddings(
-        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
-    ) -> nn.Embedding:
-        """[`~PreTrainedModel.resize_token_embeddings`] for the target side of a model with two vocabularies."""
-        if self.config.target_vocab_size is None:
-            raise ValueError("Source and target share one vocabulary: call resize_token_embeddings instead.")
-        decoder = self.model.decoder
-        embeddings = decoder._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        self.config.target_vocab_size = embeddings.weight.shape[0]
-        self.lm_head = self._get_resized_lm_head(
-            self.lm_head, self.config.target_vocab_size, mean_resizing=mean_resizing
-        )
-        self.tie_weights()
-        return embeddings
-
-    def _resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
-        if self.config.target_vocab_size is not None:
-            return self.model._resize_token_embeddings(*args, **kwargs)
-        self.model.decoder._resize_token_embeddings(*args, **kwargs)
-        return super()._resize_token_embeddings(*args, **kwargs)  # the source embedding and lm_head
 
     @can_return_tuple
     @auto_docstring
@@ -552,17 +674,20 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
         logits_to_keep: int | torch.Tensor = 0,
         criterion: LabelSmoothedCrossEntropy = CROSS_ENTROPY,
         skip_logits: bool | None = None,
+        global_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
         r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the source, for `attention_pattern="longformer"`.
         labels (`torch.LongTensor` of shape `(batch_size, target_length)`, *optional*):
-            The translation, `</s>` included, -100 at padding. The decoder's input is made from it by shifting it
-            right; the loss is the criterion's mean per token, or the sum divided by `num_items_in_batch` if given.
+            The translation, `</s>` included, with -100 for padding. The decoder's input is the labels shifted right.
+            The loss is the criterion's mean per token or, if `num_items_in_batch` is given, the sum divided by that.
         criterion (`LabelSmoothedCrossEntropy`, *optional*, defaults to plain cross-entropy):
             The loss of the labels.
         skip_logits (`bool`, *optional*):
-            Whether to go from the decoder's states to the loss without ever holding all logits, which is faster and
-            takes a fraction of the memory; the output then has none. By default while training with labels.
+            Whether to compute the loss without ever holding all logits. This is faster and takes a fraction of the
+            memory; the output then has no logits. The default is yes while training with labels.
 
         Example:
 
@@ -589,15 +714,12 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
+            global_attention_mask=global_attention_mask,
             **kwargs,
         )
-        states = slice_logits_to_keep(outputs.last_hidden_state, logits_to_keep)  # [B, T, D]
-        if labels is not None:
-            labels = slice_logits_to_keep(labels.unsqueeze(-1), logits_to_keep).squeeze(-1)
-        if skip_logits is None:
-            skip_logits = self.training and labels is not None and self._holds_whole_output_layer()
-        logits = None if skip_logits else self.lm_head(states)  # [B, T, V]
-        loss = None if labels is None else self._loss(criterion, states, logits, labels, **kwargs)
+        logits, loss = self.logits_and_loss(
+            outputs.last_hidden_state, labels, criterion, skip_logits, logits_to_keep, **kwargs
+        )
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
@@ -610,51 +732,19 @@ class VanillaTransformerForConditionalGeneration(VanillaTransformerPreTrainedMod
             encoder_attentions=outputs.encoder_attentions,
         )
 
-    def _holds_whole_output_layer(self) -> bool:
-        """Whether the output layer's matrix can be used apart from its module: not where processes share it out, nor
-        where an adapter or a hook has its part in the output. And a compiler would stop at the shapes, which depend on
-        how many labels there are."""
-        layer = self.lm_head
-        sharded = self.tp_size is not None or isinstance(layer.weight, DTensor)
-        plain = type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
-        return plain and not sharded and not is_torchdynamo_compiling()
 
-    def _loss(
-        self,
-        criterion: LabelSmoothedCrossEntropy,
-        states: torch.Tensor,
-        logits: torch.Tensor | None,
-        labels: torch.Tensor,
-        num_items_in_batch: torch.Tensor | int | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        try:
-            if logits is None:
-                return criterion.of_states(states, self.lm_head.weight, labels, num_items_in_batch, self.lm_head.bias)
-            return criterion.of_logits(logits, labels, num_items_in_batch)
-        except (IndexError, RuntimeError) as error:
-            if "out of bounds" not in str(error):
-                raise
-            raise _outside_vocabulary(labels[labels != IGNORED_LABEL], self.lm_head.weight.shape[0]) from error
-
-
-def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
-    """Labels [B, T] one place to the right behind the start token, with `pad_token_id` in place of -100."""
-    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
-    return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
+# The modules whose computation `decoder_step` repeats. A subclass may compute something else, so it is not among them.
+PACKABLE = (
+    *(VanillaTransformerDecoder, VanillaTransformerDecoderLayer, VanillaTransformerAttention),
+    *(VanillaTransformerFeedForward, VanillaTransformerPostNorm, VanillaTransformerPreNorm),
+    *(VanillaTransformerEmbedding, Dropout, FullAttention, ScaledDotProduct, DotProduct),
+    *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
+)
 
 
 def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
-    """[B, T, H * width] -> [B, H, T, width]. H is inferred: with tensor parallelism a rank has a few of the heads."""
+    """[B, T, H * width] -> [B, H, T, width]. H is inferred: with tensor parallelism a rank has only some heads."""
     return states.unflatten(-1, (-1, width)).transpose(1, 2)
-
-
-def _outside_vocabulary(token_ids: torch.Tensor, vocab_size: int) -> ValueError:
-    worst = token_ids[(token_ids < 0) | (token_ids >= vocab_size)][0].item()
-    hint = "-100 marks padding in labels only" if worst == IGNORED_LABEL else "do tokenizer and model belong together?"
-    return ValueError(
-        f"Token id {worst} is outside the vocabulary of {vocab_size} (ids 0 to {vocab_size - 1}): {hint}"
-    )
 
 
 __all__ = [

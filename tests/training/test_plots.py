@@ -38,6 +38,21 @@ def test_pictures_are_png_files(metrics, tmp_path):
         assert (tmp_path / name).read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_learning_curve_has_a_panel_for_each_thing_that_was_measured(metrics, tmp_path, monkeypatch):
+    figure = pytest.importorskip("matplotlib.figure")
+    panels = []
+    monkeypatch.setattr(
+        figure.Figure, "savefig", lambda drawn, *_, **__: panels.append([axis.get_ylabel() for axis in drawn.axes])
+    )
+    path, entries = metrics
+    plots.plot_learning_curve(path, tmp_path / "curve.png")
+    path.write_text(json.dumps(entries[0]))  # a run without evaluations
+    plots.plot_learning_curve(path, tmp_path / "curve.png")
+    path.write_text("")
+    plots.plot_learning_curve(path, tmp_path / "curve.png")
+    assert panels == [["loss per token", "BLEU", "learning rate"], ["loss per token", "learning rate"]]
+
+
 def test_without_matplotlib_nothing_is_drawn(metrics, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     plots.plot_learning_curve(metrics[0], tmp_path / "curve.png")

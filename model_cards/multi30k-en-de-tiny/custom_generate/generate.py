@@ -1,24 +1,25 @@
-"""The paper's decoding (section 6.1): beam search with a length penalty, at most 50 tokens longer than the source,
-ended early when nothing better can come.
+"""The paper's decoding (section 6.1): beam search with a length penalty, at most 50 tokens longer than the source.
 
-    from vanilla_transformer.beam_search import beam_search
+    from vanilla_transformer import beam_search
 
-    model.generate(**batch, custom_generate=beam_search, num_beams=4, length_penalty=0.6)
+    model.generate(**batch, custom_generate=beam_search.search, num_beams=4, length_penalty=0.6)
 
-The search, for each sentence alone: a beam holds the `num_beams` likeliest unfinished translations. At each step all
-their continuations by one token are ranked by log-probability. Of the first `num_beams` in that ranking, those that
-end the sentence are finished, and their score is log-probability / penalty(length); the best `num_beams` that do not
-end it are the next beam. At the longest allowed length everything is finished. The best scores win.
+Each sentence is searched independently. The beam holds the `num_beams` most probable unfinished hypotheses. At each
+step, all their continuations by one token are ranked by log-probability. Among the first `num_beams` of this ranking,
+those that end the sentence are finished, with the score log-probability / penalty(length). The best `num_beams` that
+do not end it are the next beam. At the length limit everything is finished. The best scores win.
 
-It stops when no unfinished translation can enter the results any more: tokens only take away from a log-probability,
-so none can score more than the likeliest of the beam would at the longest length. That loses nothing. (Unless a logits
-processor adds to log-probabilities, as a positive sequence bias does.)
+The search of a sentence stops when no unfinished hypothesis can reach the results. A further token never raises a
+log-probability, so no hypothesis can score more than the most probable one would at the length limit. This loses
+nothing, unless a logits processor raises log-probabilities, as a positive sequence bias does.
 
-Shapes: B sentences, K beams, P tokens of the given beginning, V vocabulary. A hypothesis is [T, 2]: for each of its
-tokens its id, and which beam of the step before it came from.
+Shapes: B sentences, K beams, P tokens of the prefix, V vocabulary. A hypothesis is [T, 2]: for each of its tokens the
+id, and the beam slot of the previous step that it continues.
 """
 
 import math
+from collections.abc import Callable
+from typing import Any, TypeGuard
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
@@ -30,16 +31,22 @@ from transformers.generation import (
     MaxLengthCriteria,
 )
 from transformers.generation import logits_process as processors
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.masking_utils import create_bidirectional_mask
 
 
-PENALTIES = {
-    # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper's.
+# Section 6.1: a translation has at most this many tokens more than its source.
+DEFAULT_EXTRA_TOKENS = 50
+# The paper's values (section 6.1), for `Translator` and the scripts.
+DEFAULTS = {"num_beams": 4, "length_penalty": 0.6}
+OPTIONS = (*DEFAULTS, "penalty", "alpha", "max_extra_tokens", "selection")
+BREADTH = "num_beams"  # the option that limits how many translations of a sentence can be returned
+PENALTIES: dict[str, Callable[[Any], Any]] = {
+    # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.
     "gnmt": lambda length: (5 + length) / 6,
-    # What `generate` itself divides by.
+    # What `generate` divides by.
     "length": lambda length: 1.0 * length,
 }
-# Processors that look at one row at a time and not at its number: with others, finished sentences stay in the batch.
+# Processors that treat every row alike. With any other processor, finished sentences stay in the batch.
 ROW_BY_ROW = (
     processors.ForcedBOSTokenLogitsProcessor,
     processors.InfNanRemoveLogitsProcessor,
@@ -56,128 +63,219 @@ ROW_BY_ROW = (
 
 
 @torch.no_grad()
-def beam_search(
+def search(
     model: PreTrainedModel,
     input_ids: torch.LongTensor,
     logits_processor: LogitsProcessorList,
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     *,
-    max_extra_tokens: int = 50,
+    max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     penalty: str = "gnmt",
     alpha: float | None = None,
-    **model_kwargs,
+    selection: "MostProbable | None" = None,
+    **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
-    """For `generate(custom_generate=beam_search)`, of this model or any encoder-decoder of the library.
+    """For `generate(custom_generate=beam_search.search)`, with any encoder-decoder of the library.
 
     Args:
         model: The model.
-        input_ids: The given beginning of each translation [B * K, P]; `generate` makes it.
-        logits_processor: Change the log-probabilities of the next token.
-        stopping_criteria: Besides the end of sentence and the length, what finishes a translation.
+        input_ids: The decoder's prefix for each translation [B * K, P]; `generate` makes it.
+        logits_processor: Changes the log-probabilities of the next token.
+        stopping_criteria: What finishes a hypothesis besides the end of sentence and the length.
         generation_config: `num_beams`, `length_penalty` (alpha), `num_return_sequences`, `max_length` or
             `max_new_tokens`, `return_dict_in_generate`, `output_scores`, `output_logits`. With `early_stopping=True`
-            a sentence ends at its first `num_beams` finished translations.
-        max_extra_tokens: Each translation has at most so many tokens more than its source, and never more than
+            the search of a sentence stops at its first `num_beams` finished hypotheses.
+        max_extra_tokens: Each translation has at most this many tokens more than its source, and never more than
             `max_length` allows.
-        penalty: `"gnmt"`, ((5 + length) / 6)^alpha, or `"length"`, the library's length^alpha. The length is that of
-            the generated tokens, with the end of sentence.
-        alpha: In place of `length_penalty`, which the library does not like to see beside a beam of one.
-        model_kwargs: What `generate` prepared for the model: the encoder's output among it.
+        penalty: `"gnmt"`, ((5 + length) / 6)^alpha, or `"length"`, the library's length^alpha. The length counts the
+            generated tokens, the end of sentence included.
+        alpha: Replaces `length_penalty`, which the library warns about if `num_beams` is 1.
+        selection: Which continuations are kept; the most probable by default. `lexical_constraints.py` has another.
+        model_kwargs: What `generate` prepared for the model, such as the encoder's output.
     """
     alpha = generation_config.length_penalty if alpha is None else alpha
     _require_supported(generation_config, penalty, alpha, max_extra_tokens)
     beams, wanted = generation_config.num_beams, generation_config.num_return_sequences
     prefix = input_ids[::beams]  # `generate` repeats everything for each beam
     limits = _limits(prefix, model_kwargs, max_extra_tokens, generation_config.max_length)  # [B]
-    longest = int(limits.max())
-    end = generation_config._eos_token_tensor
-    others = StoppingCriteriaList(
-        each for each in stopping_criteria if not isinstance(each, (EosTokenCriteria, MaxLengthCriteria))
-    )
-    # Which the library would force at one length for all sentences.
-    forced_end = generation_config.forced_eos_token_id
-    logits_processor = LogitsProcessorList(
-        each for each in logits_processor if not isinstance(each, processors.ForcedEOSTokenLogitsProcessor)
-    )
-    finished = Finished(prefix, beams, longest, generation_config, penalty, alpha)
+    selection = selection or MostProbable()
+    rules = Rules(generation_config, logits_processor, stopping_criteria, selection.ranks_by_logits)
+    finished = Finished(prefix, beams, int(limits.max()), generation_config, penalty, alpha)
     trace = Trace(generation_config)
-    decoder = make_decoder(model, beams, model_kwargs)
-    can_drop = (
-        decoder.can_drop
-        and not trace.is_wanted
-        and not others
-        and all(isinstance(each, ROW_BY_ROW) for each in logits_processor)
-    )
+    selection.start(prefix, rules)
+    stepper = make_stepper(model, beams, model_kwargs)
+    can_drop = stepper.can_drop and rules.treat_rows_alike and not trace.is_wanted
 
-    sentences = torch.arange(len(prefix), device=prefix.device)  # those still in the batch
-    is_open = torch.ones_like(sentences, dtype=torch.bool)  # those among them that are searched on
-    hypotheses = torch.stack([prefix, torch.zeros_like(prefix)], dim=-1)[:, None]  # [B, 1, P, 2], later K of them
+    sentences = torch.arange(len(prefix), device=prefix.device)  # the sentences in the batch
+    is_open = torch.ones_like(sentences, dtype=torch.bool)  # whether their search continues
+    hypotheses = torch.stack([prefix, torch.zeros_like(prefix)], dim=-1)[:, None]  # [B, 1, P, 2], later [B, K, T, 2]
     totals = torch.zeros(len(prefix), 1, device=prefix.device)  # their log-probabilities
-    logits = decoder.start(prefix)  # [B, 1, V]
-    for step in range(1, longest + 1):
-        log_probabilities = logits.float().log_softmax(-1)
-        if logits_processor:
-            log_probabilities = _process(logits_processor, hypotheses[..., 0], log_probabilities, beams)
+    logits = stepper.start(prefix)  # [B, 1, V]
+    for step in range(1, int(limits.max()) + 1):
         at_limit = limits[sentences] == step
-        if forced_end is not None and at_limit.any():
-            log_probabilities = _force(log_probabilities, at_limit, forced_end)
+        log_probabilities = rules.log_probabilities(logits, hypotheses[..., 0], at_limit)
         trace.record(logits, log_probabilities, beams)
-
-        # So many that `beams` are left when those that can end have ended. A beam of one is greedy: its best ends it.
-        number = beams * (2 if end is None else 1 + len(end)) if beams > 1 else 1
-        totals, origins, tokens = _best_continuations(log_probabilities, totals, number)
+        totals, origins, tokens = selection.continuations(log_probabilities, totals, at_limit)
         hypotheses = torch.cat([_pick(hypotheses, origins), torch.stack([tokens, origins], -1)[:, :, None]], dim=2)
-        ended = _have_ended(hypotheses[..., 0], at_limit, end, others)
+
+        ended = rules.ended(hypotheses[..., 0], at_limit)
         new = ended[:, :beams] & is_open[:, None] & torch.isfinite(totals[:, :beams])
         if new.any():
             finished.add(sentences, hypotheses[:, :beams], totals[:, :beams], new, step)
-        totals, chosen = totals.masked_fill(ended, -torch.inf).topk(beams, dim=-1)
+        totals, chosen = selection.next_beam(totals.masked_fill(ended, -torch.inf))
         hypotheses = _pick(hypotheses, chosen)
 
         is_open = is_open & ~at_limit & finished.can_improve(sentences, totals[:, 0], step + 1, limits, wanted)
         if not is_open.any():
             break
-        if can_drop and (~is_open).sum() * 8 >= len(is_open):  # dropping copies what stays: not for every single one
+        if can_drop and (~is_open).sum() * 8 >= len(is_open):  # dropping copies the rest: not for every sentence
             kept = is_open.nonzero().squeeze(1)
-            decoder.keep(kept)
+            stepper.keep(kept)
+            selection.keep(kept)
             sentences, is_open, hypotheses, totals = (part[kept] for part in (sentences, is_open, hypotheses, totals))
-        logits = decoder.step(hypotheses)  # [B, K, V]
+        logits = stepper.step(hypotheses)  # [B, K, V]
     return finished.output(wanted, trace)
 
 
-# What this search has no part in.
+# Options that this search does not have: `generate` below leaves them to the library's own search.
 LEFT_TO_THE_LIBRARY = (
     *("do_sample", "assistant_model", "prompt_lookup_num_tokens", "streamer", "custom_generate"),
     *("output_attentions", "output_hidden_states", "stop_strings"),
 )
 
 
-def generate(*args, model: PreTrainedModel, **kwargs):
-    """`model.generate` with this search wherever it can take the library's place.
+def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
+    """`model.generate` with this search, unless an option needs the library's own.
 
-    A repository that has this file as `custom_generate/generate.py` decodes so by itself.
+    A repository with this file as `custom_generate/generate.py` decodes like this by itself.
     """
     config = kwargs.get("generation_config") or model.generation_config
     if not any(kwargs.get(name, getattr(config, name, None)) for name in LEFT_TO_THE_LIBRARY):
-        kwargs["custom_generate"] = beam_search
+        kwargs["custom_generate"] = search
     return type(model).generate(model, *args, **kwargs)
 
 
 # --- the search ---
 
 
-def _process(
-    processor: LogitsProcessorList, tokens: torch.Tensor, log_probabilities: torch.Tensor, beams: int
-) -> torch.Tensor:
-    """What the processors make of log-probabilities [B, K, V]. They count on K rows for each sentence, which at first
-    has one."""
-    rows = processor(*(part.expand(-1, beams, -1).flatten(0, 1) for part in (tokens, log_probabilities)))
-    return rows.unflatten(0, (-1, beams))[:, : log_probabilities.shape[1]]
+class Rules:
+    """What may come next and what ends a hypothesis, beside the model.
+
+    Args:
+        config: `num_beams`, the end of sentence and `forced_eos_token_id`.
+        logits_processor: All processors that `generate` prepared.
+        stopping_criteria: All criteria that `generate` prepared.
+        can_rank_by_logits: Whether continuations of one hypothesis may be ranked by other numbers in the same order.
+    """
+
+    def __init__(
+        self,
+        config: GenerationConfig,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        can_rank_by_logits: bool = False,
+    ):
+        self.beams, self.end = config.num_beams, config._eos_token_tensor
+        # The library would force the end at one length for all sentences. Here each sentence has its own limit.
+        self.forced_end = config.forced_eos_token_id
+        self.processors = LogitsProcessorList(
+            processor
+            for processor in logits_processor
+            if not isinstance(processor, processors.ForcedEOSTokenLogitsProcessor)
+        )
+        self.criteria = StoppingCriteriaList(
+            criterion
+            for criterion in stopping_criteria
+            if not isinstance(criterion, (EosTokenCriteria, MaxLengthCriteria))
+        )
+        # Greedy search needs no probabilities, unless somebody asks for them.
+        self.needs_probabilities = not (
+            can_rank_by_logits and self.beams == 1 and not self.processors and not config.return_dict_in_generate
+        )
+        self.room = torch.empty(0)
+
+    @property
+    def treat_rows_alike(self) -> bool:
+        """Whether a sentence's results stay the same when other sentences leave the batch."""
+        return not self.criteria and all(isinstance(processor, ROW_BY_ROW) for processor in self.processors)
+
+    @property
+    def candidates(self) -> int:
+        """How many continuations of a sentence to rank: `num_beams` remain if all that can end have ended. With one
+        beam the search is greedy, and the best continuation is enough."""
+        if self.beams == 1:
+            return 1
+        return self.beams * (2 if self.end is None else 1 + len(self.end))
+
+    def log_probabilities(self, logits: torch.Tensor, tokens: torch.Tensor, at_limit: torch.Tensor) -> torch.Tensor:
+        """Log-probabilities [B, K, V] of the next token after hypotheses [B, K, T], under all processors. The next
+        call may overwrite them."""
+        log_probabilities = self._log_softmax(logits.float()) if self.needs_probabilities else logits.float()
+        if self.processors:
+            log_probabilities = self._process(tokens, log_probabilities)
+        if self.forced_end is not None and at_limit.any():
+            log_probabilities = _force(log_probabilities, at_limit, self.forced_end)
+        return log_probabilities
+
+    def _log_softmax(self, logits: torch.Tensor) -> torch.Tensor:
+        """Writes to the same memory at each step: new memory costs more than the computation."""
+        if self.room.shape != logits.shape:
+            self.room = torch.empty_like(logits)
+        return torch.log_softmax(logits, -1, out=self.room)
+
+    def _process(self, tokens: torch.Tensor, log_probabilities: torch.Tensor) -> torch.Tensor:
+        """Processors expect K rows for each sentence. At the first step there is only one: it is repeated."""
+        rows = (part.expand(-1, self.beams, -1).flatten(0, 1) for part in (tokens, log_probabilities))
+        processed = self.processors(*rows)
+        return processed.unflatten(0, (-1, self.beams))[:, : log_probabilities.shape[1]]
+
+    def ended(self, tokens: torch.Tensor, at_limit: torch.Tensor) -> torch.Tensor:
+        """Which hypotheses with these tokens [B, N, T] are finished [B, N]: at the sentence's limit, by an end of
+        sentence, or by another criterion."""
+        ended = at_limit[:, None].expand(tokens.shape[:2])
+        if self.end is not None:
+            ended = ended | torch.isin(tokens[..., -1], self.end)
+        if self.criteria:
+            ended = ended | self.criteria(tokens.flatten(0, 1), None).view_as(ended)
+        return ended
+
+
+class MostProbable:
+    """Chooses which continuations of the hypotheses to keep: the most probable.
+
+    `ranks_by_logits` says that with one hypothesis the logits lead to the same choice as their probabilities.
+    """
+
+    ranks_by_logits = True
+
+    def start(self, prefix: torch.Tensor, rules: Rules) -> None:
+        """Begins the search of sentences whose translations start with `prefix` [B, P]."""
+        self.rules = rules
+
+    def continuations(
+        self, log_probabilities: torch.Tensor, totals: torch.Tensor, at_limit: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Returns candidates by rank: total log-probability, hypothesis and token, each [B, N]. Those of the first K
+        that end are finished.
+
+        Args:
+            log_probabilities: Of the next token after each hypothesis [B, K, V].
+            totals: Log-probabilities of the hypotheses [B, K].
+            at_limit: Sentences [B] whose hypotheses all end here.
+        """
+        return _best_continuations(log_probabilities, totals, self.rules.candidates)
+
+    def next_beam(self, totals: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the K best of the candidates, best first: their totals and indices. Ended ones have -inf."""
+        return totals.topk(self.rules.beams, dim=-1)
+
+    def keep(self, sentences: torch.Tensor) -> None:
+        """Drops all other sentences from the batch."""
 
 
 def _force(log_probabilities: torch.Tensor, where: torch.Tensor, tokens: int | list[int]) -> torch.Tensor:
-    """In the sentences marked [B] nothing but these tokens is possible, and they are certain."""
+    """Makes these tokens certain in the marked sentences [B]."""
     forced = torch.full_like(log_probabilities[:1], -torch.inf)
     forced[..., tokens] = 0.0
     return torch.where(where[:, None, None], forced, log_probabilities)
@@ -186,55 +284,43 @@ def _force(log_probabilities: torch.Tensor, where: torch.Tensor, tokens: int | l
 def _best_continuations(
     log_probabilities: torch.Tensor, totals: torch.Tensor, number: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The best continuations of K hypotheses over all [B, K, V]: log-probability, hypothesis and token, each
-    [B, number]. Where there are fewer, improbable ones fill up."""
-    best, tokens = _top(log_probabilities, min(number, log_probabilities.shape[-1]))  # of each hypothesis
-    candidates = (best + totals[..., None]).flatten(1)
-    if candidates.shape[1] < number:
-        missing = (0, number - candidates.shape[1])
-        candidates = torch.nn.functional.pad(candidates, missing, value=-torch.inf)
-        tokens = torch.nn.functional.pad(tokens.flatten(1), missing)
-    totals, chosen = candidates.topk(number, dim=1)
-    origins = (chosen // best.shape[-1]).clamp(max=log_probabilities.shape[1] - 1)
-    return totals, origins, tokens.flatten(1).gather(1, chosen)
+    """The best continuations of the K hypotheses of each sentence: total log-probability, hypothesis and token, each
+    [B, number]. If there are fewer, impossible ones fill the rest."""
+    beams, vocab_size = log_probabilities.shape[1:]
+    best, places = _top(log_probabilities, totals, min(number, beams * vocab_size))
+    missing = (0, number - best.shape[1])
+    best, places = torch.nn.functional.pad(best, missing, value=-torch.inf), torch.nn.functional.pad(places, missing)
+    return best, places // vocab_size, places % vocab_size
 
 
-def _top(values: torch.Tensor, number: int, group: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
-    """`values.topk(number)` over a long last dimension, several times as fast: the best `number` values are in the
-    `number` groups with the best maxima."""
-    whole = values.shape[-1] // group * group
-    if whole // group <= 4 * number:
-        return values.topk(number, dim=-1)
-    groups = values[..., :whole].unflatten(-1, (-1, group)).amax(-1).topk(number, dim=-1).indices
-    members = (groups[..., None] * group + torch.arange(group, device=values.device)).flatten(-2)
-    rest = torch.arange(whole, values.shape[-1], device=values.device).expand(*members.shape[:-1], -1)
-    members = torch.cat([members, rest], dim=-1)
-    best, places = values.gather(-1, members).topk(number, dim=-1)
-    return best, members.gather(-1, places)
-
-
-def _have_ended(
-    tokens: torch.Tensor, at_limit: torch.Tensor, end: torch.Tensor | None, others: StoppingCriteriaList
-) -> torch.Tensor:
-    """Which of the hypotheses with these tokens [B, N, T] go no further [B, N]: at their sentence's limit, at an end
-    of sentence, or by another criterion."""
-    ended = at_limit[:, None].expand(tokens.shape[:2])
-    if end is not None:
-        ended = ended | torch.isin(tokens[..., -1], end)
-    if others:
-        ended = ended | others(tokens.flatten(0, 1), None).view_as(ended)
-    return ended
+def _top(values: torch.Tensor, added: torch.Tensor, number: int, group: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """`(values + added[..., None]).flatten(1).topk(number)` of values [B, K, V], several times faster: the best
+    `number` values are in the `number` groups with the best maxima."""
+    rows, length = values.shape[1:]
+    groups = length // group  # of a row; what remains is the rest
+    if rows * groups <= 4 * number:
+        return (values + added[..., None]).flatten(1).topk(number, dim=1)
+    maxima = values[..., : groups * group].unflatten(-1, (groups, group)).amax(-1) + added[..., None]
+    chosen = maxima.flatten(1).topk(number, dim=1).indices  # [B, number]
+    row = chosen // groups
+    starts = row * length + chosen % groups * group
+    members = starts[..., None] + torch.arange(group, device=values.device)  # [B, number, group]
+    inside = values.flatten(1).gather(1, members.flatten(1)) + added.gather(1, row).repeat_interleave(group, dim=1)
+    rest = (values[..., groups * group :] + added[..., None]).flatten(1)
+    places = torch.arange(rows * length, device=values.device).view(rows, length)[:, groups * group :].flatten()
+    best, indices = torch.cat([inside, rest], dim=1).topk(number, dim=1)
+    return best, torch.cat([members.flatten(1), places.expand(len(values), -1)], dim=1).gather(1, indices)
 
 
 def _pick(hypotheses: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Of the hypotheses [B, K, T, 2] those numbered `chosen` [B, N] in each sentence."""
+    """Selects the hypotheses [B, K, T, 2] with the indices `chosen` [B, N] of each sentence."""
     if hypotheses.shape[1] == chosen.shape[1] == 1:
-        return hypotheses  # one of one
+        return hypotheses
     return hypotheses[torch.arange(len(chosen), device=chosen.device)[:, None], chosen]
 
 
 class Finished:
-    """The best finished translations of each sentence, as many as there are beams, best first."""
+    """The best finished hypotheses of each sentence, as many as there are beams, best first."""
 
     def __init__(
         self, prefix: torch.Tensor, beams: int, longest: int, config: GenerationConfig, penalty: str, alpha: float
@@ -249,7 +335,7 @@ class Finished:
     def add(
         self, sentences: torch.Tensor, hypotheses: torch.Tensor, totals: torch.Tensor, new: torch.Tensor, step: int
     ) -> None:
-        """Takes in the new ones among the hypotheses [B, K, T, 2], where they are good enough."""
+        """Adds those hypotheses [B, K, T, 2] that are marked `new` [B, K], if they are good enough."""
         some = new.any(1)
         sentences, hypotheses, totals, new = (part[some] for part in (sentences, hypotheses, totals, new))
         scores = (totals / self.penalty(step) ** self.alpha).masked_fill(~new, -torch.inf)
@@ -264,24 +350,23 @@ class Finished:
     def can_improve(
         self, sentences: torch.Tensor, best: torch.Tensor, next_length: int, limits: torch.Tensor, wanted: int
     ) -> torch.Tensor:
-        """Whether a beam whose likeliest hypothesis has the log-probability `best` can still change the results."""
-        if self.config.early_stopping is True or self.scores.shape[1] == 1:  # a beam of one is greedy search
+        """Whether a beam can still change the results, if its best hypothesis has the log-probability `best`."""
+        if self.config.early_stopping is True or self.scores.shape[1] == 1:  # one beam: greedy search
             return ~torch.isfinite(self.scores[sentences, -1])
         length = limits[sentences] if self.alpha > 0 else torch.full_like(sentences, next_length)
         return best / self.penalty(length) ** self.alpha > self.scores[sentences, wanted - 1]
 
     def output(self, wanted: int, trace: "Trace") -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
-        """The results as `generate` gives them, a row for each, the best of a sentence first."""
+        """The results in the form of `generate`: one row for each, the best of a sentence first."""
         lengths = self.lengths[:, :wanted].flatten()
         hypotheses = self.hypotheses[:, :wanted, : lengths.max()].flatten(0, 1)  # [B * wanted, T, 2]
-        places = torch.arange(hypotheses.shape[1], device=lengths.device)
-        beyond = places >= lengths[:, None]
-        sequences = hypotheses[..., 0].masked_fill(beyond, self._fill())
+        is_padding = torch.arange(hypotheses.shape[1], device=lengths.device) >= lengths[:, None]
+        sequences = hypotheses[..., 0].masked_fill(is_padding, self._padding())
         if not self.config.return_dict_in_generate:
             return sequences
         beams = self.scores.shape[1]
         rows = torch.arange(len(self.scores), device=lengths.device).repeat_interleave(wanted) * beams
-        rows = (hypotheses[..., 1] + rows[:, None]).masked_fill(beyond, -1)[:, self.prefix_length :]
+        rows = (hypotheses[..., 1] + rows[:, None]).masked_fill(is_padding, -1)[:, self.prefix_length :]
         return GenerateBeamEncoderDecoderOutput(
             sequences=sequences,
             sequences_scores=self.scores[:, :wanted].flatten(),
@@ -290,7 +375,7 @@ class Finished:
             beam_indices=rows,
         )
 
-    def _fill(self) -> int:
+    def _padding(self) -> int:
         for tensor in (self.config._pad_token_tensor, self.config._eos_token_tensor):
             if tensor is not None:
                 return int(tensor.flatten()[0])
@@ -298,7 +383,7 @@ class Finished:
 
 
 class Trace:
-    """What `output_scores` and `output_logits` ask to see of each step: [B * K, V]."""
+    """Scores and logits of each step [B * K, V], for `output_scores` and `output_logits`."""
 
     def __init__(self, config: GenerationConfig):
         self.config = config
@@ -309,25 +394,28 @@ class Trace:
     def record(self, logits: torch.Tensor, log_probabilities: torch.Tensor, beams: int) -> None:
         if not self.is_wanted:
             return
-        for kept, tensor in ((self.scores, log_probabilities), (self.logits, logits)):
-            kept.append(tensor.expand(-1, beams, -1).flatten(0, 1).clone())
+        for record, tensor in ((self.scores, log_probabilities), (self.logits, logits)):
+            record.append(tensor.expand(-1, beams, -1).flatten(0, 1).clone())
 
 
-# --- the models ---
+# --- running the model ---
 
 
-def make_decoder(model: PreTrainedModel, beams: int, model_kwargs: dict):
-    return (VanillaDecoder if VanillaDecoder.fits(model, model_kwargs) else AnyDecoder)(model, beams, model_kwargs)
+def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict) -> "RowPerBeam | RowPerSentence":
+    """Chooses how the model runs. A model may bring its own stepper, as an ensemble does."""
+    if hasattr(model, "make_stepper") and (stepper := model.make_stepper(beams, model_kwargs)) is not None:
+        return stepper
+    return (RowPerSentence if RowPerSentence.fits(model, model_kwargs) else RowPerBeam)(model, beams, model_kwargs)
 
 
-class AnyDecoder:
-    """Any encoder-decoder of the library: a row of the batch is one beam of one sentence."""
+class RowPerBeam:
+    """Runs any encoder-decoder of the library: a row of the batch is one beam of one sentence."""
 
     def __init__(self, model: PreTrainedModel, beams: int, model_kwargs: dict):
         self.model, self.beams, self.kwargs = model, beams, model_kwargs
         cache = model_kwargs.get("past_key_values")
         caches = [cache.self_attention_cache, cache.cross_attention_cache] if _is_pair(cache) else []
-        self.can_drop = bool(caches) and all(isinstance(each, DynamicCache) for each in caches)
+        self.can_drop = bool(caches) and all(isinstance(part, DynamicCache) for part in caches)
 
     def start(self, prefix: torch.Tensor) -> torch.Tensor:
         return self._run(prefix.repeat_interleave(self.beams, dim=0), first=True)[:, :1]
@@ -358,7 +446,7 @@ class AnyDecoder:
         return outputs.logits[:, -1].unflatten(0, (-1, self.beams))
 
     def _reorder(self, origins: torch.Tensor) -> None:
-        """Gives each beam the keys and values of the one it came from. Those of the source are the same for all."""
+        """Gives each beam the keys and values of the beam it continues. Those of the source are the same for all."""
         rows = torch.arange(origins.numel(), device=origins.device).view_as(origins)
         origin_rows = rows[:, :1] + origins
         if torch.equal(origin_rows, rows):
@@ -367,12 +455,11 @@ class AnyDecoder:
         (cache.self_attention_cache if _is_pair(cache) else cache).reorder_cache(origin_rows.flatten())
 
 
-class VanillaDecoder:
-    """This model: a row of the batch is a sentence, and its beams are the row's tokens.
+class RowPerSentence:
+    """Runs a model that declares `beams_can_share_a_row`: a row is a sentence, and its beams are the row's tokens.
 
-    So the source has one copy of its states, keys and values, which all beams of the sentence look at in one product.
-    Nor is anything reordered: the keys and values of all beams stay where they were written, and a mask shows each
-    beam those of its own tokens.
+    All beams of a sentence look at one copy of the source's keys and values, in one product. Nothing is reordered: the
+    keys and values of all beams stay where they were written, and a mask shows each beam those of its own tokens.
     """
 
     can_drop = True
@@ -381,9 +468,8 @@ class VanillaDecoder:
     def fits(model: PreTrainedModel, model_kwargs: dict) -> bool:
         cache = model_kwargs.get("past_key_values")
         return (
-            model.config.model_type == "vanilla_transformer"
-            and model.config._attn_implementation in ("eager", "sdpa")  # which take any mask
-            and len(set(getattr(model, "hf_device_map", {}).values())) <= 1  # one device for all it is made of
+            getattr(model, "beams_can_share_a_row", False)
+            and len(set(getattr(model, "hf_device_map", {}).values())) <= 1  # the whole model is on one device
             and bool(model_kwargs.get("use_cache"))
             and _is_pair(cache)
             and isinstance(cache.self_attention_cache, DynamicCache)
@@ -408,20 +494,16 @@ class VanillaDecoder:
 
     def start(self, prefix: torch.Tensor) -> torch.Tensor:
         self.prefix_length = prefix.shape[1]
-        states = self.decoder.embed(prefix, None)
-        mask = create_causal_mask(
-            config=self.decoder.config, inputs_embeds=states, attention_mask=None, past_key_values=None
-        )
-        return self.lm_head(self._layers(states, mask)[:, -1:])
+        embeddings = self.decoder.embed_tokens(prefix)
+        mask = self.decoder.pattern.mask(self.decoder.config, embeddings, None, is_causal=True)
+        positions = torch.arange(self.prefix_length, device=prefix.device)
+        return self.lm_head(self._run(embeddings, positions, mask)[:, -1:])
 
     def step(self, hypotheses: torch.Tensor) -> torch.Tensor:
-        tokens = hypotheses[:, :, -1, 0]  # [B, K]
-        place = hypotheses.shape[2] - 1
-        positions = self.decoder.embed_positions(1, place, tokens.device)  # of all beams the same
-        states = self.decoder.embed_tokens(tokens)
-        states = self.decoder.dropout(states + positions.to(states.dtype))  # [B, K, D]
-        mask = self._visible(hypotheses, states.dtype) if self.beams > 1 else None  # a beam of one sees all
-        return self.lm_head(self._layers(states, mask))
+        embeddings = self.decoder.embed_tokens(hypotheses[:, :, -1, 0])  # [B, K, D]
+        position = torch.tensor([hypotheses.shape[2] - 1], device=hypotheses.device)  # the same for all beams
+        mask = self._visible(hypotheses, embeddings.dtype) if self.beams > 1 else None  # one beam sees everything
+        return self.lm_head(self._run(embeddings, position, mask))
 
     def keep(self, sentences: torch.Tensor) -> None:
         """Drops all other sentences from the batch."""
@@ -431,30 +513,41 @@ class VanillaDecoder:
         if self.source_mask is not None:
             self.source_mask = self.source_mask[sentences]
 
-    def _layers(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        for layer in self.decoder.layers:
-            states = layer(
-                states, mask, self.states, encoder_attention_mask=self.source_mask, past_key_values=self.cache
-            )
-        return self.decoder.norm(states)
+    def _run(self, embeddings: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        acts_on_scores = self.decoder.embed_positions.acts_on == "scores"
+        key_positions = self._key_positions(positions) if acts_on_scores else None
+        return self.decoder.run(
+            embeddings, positions, mask, self.states, self.source_mask, self.cache, key_positions=key_positions
+        )
+
+    def _key_positions(self, positions: torch.Tensor) -> torch.Tensor:
+        """Positions [P + steps * K] of all keys: those of the prefix, then K at each position."""
+        prefix = torch.arange(self.prefix_length, device=positions.device)
+        generated = torch.arange(self.prefix_length, int(positions[-1]) + 1, device=positions.device)
+        return torch.cat([prefix, generated.repeat_interleave(self.beams)])
 
     def _visible(self, hypotheses: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """The mask [B, 1, K, P + steps * K] that shows each beam the keys of its own tokens."""
         sentences, beams = hypotheses.shape[:2]
-        own = torch.arange(beams, device=hypotheses.device)
-        # The beam in which a token stands is the one that the token after it came from; the last stands in its own.
-        came_from = hypotheses[:, :, self.prefix_length + 1 :, 1]  # [B, K, steps - 1]
-        stands_in = torch.cat([came_from, own[:, None].expand(sentences, -1, 1)], dim=-1)
-        visible = (stands_in[..., None] == own).flatten(2)  # [B, K, steps * K]
+        slots = torch.arange(beams, device=hypotheses.device)
+        # `origins[t + 1]` is the beam slot that token t was written to; the newest token is still in its own slot.
+        origins = hypotheses[:, :, self.prefix_length + 1 :, 1]  # [B, K, steps - 1]
+        written_to = torch.cat([origins, slots[:, None].expand(sentences, -1, 1)], dim=-1)
+        visible = (written_to[..., None] == slots).flatten(2)  # [B, K, steps * K]
         visible = torch.nn.functional.pad(visible, (self.prefix_length, 0), value=True)
         mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
         return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
 
 
 class GrowingLayer(DynamicLayer):
-    """Keys and values [B, H, T, d] with room to grow, so that a token more does not copy those before it."""
+    """Keys and values [B, H, T, d] with room to grow, so that a new token does not copy the earlier ones."""
 
-    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args, **kwargs):
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         start = self.get_seq_length()
         end = start + key_states.shape[-2]
         if start == 0:
@@ -482,7 +575,7 @@ class GrowingLayer(DynamicLayer):
 
 
 def _limits(prefix: torch.Tensor, model_kwargs: dict, max_extra_tokens: int, max_length: int) -> torch.Tensor:
-    """How many tokens each sentence may get [B]."""
+    """The most tokens that may be generated for each sentence [B]."""
     encoded, mask = model_kwargs["encoder_outputs"].last_hidden_state, model_kwargs.get("attention_mask")
     ones = torch.ones(encoded.shape[:2], dtype=torch.long, device=encoded.device)
     sources = (ones if mask is None else mask).sum(1).view(len(prefix), -1)[:, 0]
@@ -497,7 +590,7 @@ def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max
     if not (math.isfinite(alpha) and abs(alpha) <= 10):
         raise ValueError(f"length_penalty={alpha} must lie between -10 and 10; the paper's is 0.6.")
     if config.do_sample:
-        raise ValueError("This beam search does not sample: leave out do_sample, or leave out custom_generate.")
+        raise ValueError("This beam search does not sample: leave out either do_sample or custom_generate.")
     if config.num_return_sequences > config.num_beams:
         raise ValueError(
             f"num_return_sequences={config.num_return_sequences} is more than num_beams={config.num_beams} can find."
@@ -505,10 +598,10 @@ def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(
-                f"This beam search does not keep what {name} asks for: pass the finished translation to the model "
-                f"with {name}=True, which gives all of it at once."
+                f"This beam search does not support {name}: pass the finished translation to the model with "
+                f"{name}=True, which returns everything at once."
             )
 
 
-def _is_pair(cache) -> bool:
+def _is_pair(cache: Cache | None) -> TypeGuard[EncoderDecoderCache]:
     return isinstance(cache, EncoderDecoderCache)

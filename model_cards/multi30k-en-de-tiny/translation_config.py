@@ -1,0 +1,81 @@
+"""What the configs of this package's translation models share: vocabularies, special tokens, and checks of fields."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from .spelling import suggestion
+
+
+class TranslationConfig:
+    """Mixin for configs with the fields `vocab_size`, `target_vocab_size`, `share_encoder_decoder_embeddings`,
+    `tie_word_embeddings` and the ids of special tokens."""
+
+    # Attributes of the config class.
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+    attribute_map: dict[str, str]
+    vocab_size: Any
+    target_vocab_size: Any
+    share_encoder_decoder_embeddings: Any
+    tie_word_embeddings: Any
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Tokens that the decoder reads and writes."""
+        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    @property
+    def shares_embeddings(self) -> bool:
+        """Whether source and target embeddings are one matrix where `tie_word_embeddings` allows any tying."""
+        return self.target_vocab_size is None and self.share_encoder_decoder_embeddings is not False
+
+    def require_positive(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise ValueError(f"{name}={value} must be greater than 0.")
+
+    def require_probabilities(self, *names: str) -> None:
+        for name in names:
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise ValueError(f"{name}={value} must be at least 0 and less than 1: it is a probability.")
+
+    def require_possible_sharing(self) -> None:
+        """Refuses `share_encoder_decoder_embeddings=True` beside fields that prevent it."""
+        if not self.share_encoder_decoder_embeddings:
+            return
+        if self.target_vocab_size is not None:
+            raise ValueError(
+                f"target_vocab_size={self.target_vocab_size} makes a separate target vocabulary, which can't share "
+                "embeddings with the source: leave out target_vocab_size or share_encoder_decoder_embeddings=True."
+            )
+        if not self.tie_word_embeddings:
+            raise ValueError(
+                "share_encoder_decoder_embeddings=True needs tie_word_embeddings=True: in transformers False unties "
+                "every embedding. Set both to True, or leave out share_encoder_decoder_embeddings."
+            )
+
+    def require_ids_in_vocabulary(self) -> None:
+        size = min(self.vocab_size, self.output_vocab_size)
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
+            value = getattr(self, name)
+            for token_id in value if isinstance(value, list) else [value]:
+                if token_id is not None and not 0 <= token_id < size:
+                    raise ValueError(
+                        f"{name}={token_id} is not in the vocabulary, whose ids are 0 to {size - 1}: take the special "
+                        "ids from the tokenizer."
+                    )
+
+    @classmethod
+    def refuse_misspelt(cls, keywords: Mapping[str, Any]) -> None:
+        """Refuses keywords that look like a misspelt field.
+
+        The base class keeps any unknown keyword as an attribute, because config files of other versions need that. But
+        `encoder_layer=2` would silently build six layers. A longer name, such as `layer_norm_epsilon`, is a field of
+        another model and not a spelling mistake.
+        """
+        field_names = cls.__dataclass_fields__.keys()
+        for key, value in keywords.items():
+            is_alias = key in cls.attribute_map or any(key.startswith(name) for name in field_names)
+            if not is_alias and (hint := suggestion(key, field_names, cutoff=0.85)):
+                raise ValueError(f"{key}={value!r} is not a field of {cls.__name__}{hint}.")

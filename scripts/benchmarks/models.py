@@ -63,7 +63,7 @@ def measure(options: ModelsBenchmarkArguments) -> Iterator[Table]:
     to_reference = "to the first"
     notes = [NOT_INSTALLED] if missing("ctranslate2") else []
     for beams in options.num_beams:
-        systems = {name: partial(each, lines, num_beams=beams) for name, each in translators.items()}
+        systems = {name: partial(translate_all, each, lines, beams) for name, each in translators.items()}
         yield Table(
             f"beam {beams}, {len(lines):,} sentences; {conditions(options, device)}",
             columns(to_reference, references),
@@ -86,6 +86,10 @@ def make_translators(options: ModelsBenchmarkArguments, device: torch.device) ->
 def in_ctranslate2(translator: Translator) -> Translator:
     """The same model in CTranslate2, made in memory: nothing is written beside the model's files."""
     return Translator(translator.model, translator.tokenizer, translator.target_tokenizer, backend="ctranslate2")
+
+
+def translate_all(translator: Translator, lines: list[str], num_beams: int) -> list[str]:
+    return [best.text for (best,) in translator.translate(lines, num_beams=num_beams)]
 
 
 def columns(to_reference: str, references: list[str]) -> dict[str, str]:

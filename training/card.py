@@ -361,12 +361,12 @@ def _seconds(run: Path) -> float | None:
 
 
 def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str:
-    """The name of a split: the dataset, or its files. The user's name of a dataset goes before a single one: of several,
-    some may come from elsewhere."""
-    file_names = _short_names(corpus.get(f"{split}_files", []))
-    name = corpus.get("dataset") or ", ".join(
-        [dataset, *file_names] if dataset and len(file_names) <= 1 else file_names
-    )
+    """The name of a split: the dataset, or its files. The user's name of a dataset goes before a single file only: of
+    several files, some may come from elsewhere."""
+    names = _short_names(corpus.get(f"{split}_files", []))
+    if dataset and len(names) <= 1:
+        names = [dataset, *names]
+    name = corpus.get("dataset") or ", ".join(names)
     return f"{name} ({_languages(corpus)})"
 
 

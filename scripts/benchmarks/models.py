@@ -3,8 +3,9 @@
     vanilla-benchmark models --models model_cards/multi30k-en-de-tiny runs/multi30k_en_de_student/model \\
         --input multi30k/val.en --references multi30k/val.de --sentences 1000
 
-The first model is the reference. All of them translate the same lines with `Translator` in torch and, if it is
-installed, in CTranslate2. Tokenising, searching and detokenising count; loading does not.
+The first model in the first backend is the reference. All translate the same lines with `Translator`. Tokenising,
+searching and detokenising count; loading does not. CTranslate2 is left out if it is not installed; for models that it
+does not know, give --backends torch.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -30,6 +31,7 @@ from vanilla_transformer.training.arguments import errors_as_sentences, key, par
 from vanilla_transformer.training.metrics import measure as score_of
 
 
+BACKENDS = ("torch", "ctranslate2")
 NOT_INSTALLED = "CTranslate2 was not measured: not installed."
 
 
@@ -39,6 +41,7 @@ class ModelsBenchmarkArguments(TranslationBenchmarkArguments):
 
     models: list[str] = key([], "The models to compare; the first is the reference.")
     num_beams: list[int] = key([1, 5], "Beam sizes to measure, with a table for each; 1 is greedy.")
+    backends: list[str] = key(list(BACKENDS), f"Engines to measure: {', '.join(BACKENDS)}.")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,6 +49,14 @@ class ModelsBenchmarkArguments(TranslationBenchmarkArguments):
             raise ValueError(f"--models {' '.join(self.models)}: give two or more different models.")
         if min(self.num_beams, default=0) < 1:
             raise ValueError(f"--num_beams {self.num_beams} must be numbers of 1 or more.")
+        if not self.backends or not set(self.backends) <= set(BACKENDS):
+            raise ValueError(f"--backends {' '.join(self.backends)}: choose from {', '.join(BACKENDS)}.")
+        if not self.measured_backends():
+            raise ValueError(f"--backends {' '.join(self.backends)}: not installed. Add torch, or install it.")
+
+    def measured_backends(self) -> list[str]:
+        """The backends that are installed."""
+        return [name for name in self.backends if not missing(name)]
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -59,9 +70,9 @@ def measure(options: ModelsBenchmarkArguments) -> Iterator[Table]:
     device = set_up(options)
     lines, references = read_text(options)
     translators = make_translators(options, device)
-    reference = options.models[0]
+    reference = next(iter(translators))
     to_reference = "to the first"
-    notes = [NOT_INSTALLED] if missing("ctranslate2") else []
+    notes = [NOT_INSTALLED] if options.measured_backends() != options.backends else []
     for beams in options.num_beams:
         systems = {name: partial(translate_all, each, lines, beams) for name, each in translators.items()}
         yield Table(
@@ -75,12 +86,14 @@ def measure(options: ModelsBenchmarkArguments) -> Iterator[Table]:
 
 
 def make_translators(options: ModelsBenchmarkArguments, device: torch.device) -> dict[str, Translator]:
-    """All models in torch, then all of them in CTranslate2."""
+    """All models in one backend, then all of them in the next."""
     where = {"device": str(device), "dtype": getattr(torch, options.dtype)}
     in_torch = {name: Translator.from_pretrained(name, **where) for name in options.models}
-    if missing("ctranslate2"):
-        return in_torch
-    return in_torch | {f"{name}, CTranslate2": in_ctranslate2(each) for name, each in in_torch.items()}
+    return {
+        f"{name}, {backend}": each if backend == "torch" else in_ctranslate2(each)
+        for backend in options.measured_backends()
+        for name, each in in_torch.items()
+    }
 
 
 def in_ctranslate2(translator: Translator) -> Translator:

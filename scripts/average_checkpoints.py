@@ -15,9 +15,10 @@ from pathlib import Path
 
 from safetensors.torch import save_file
 
-from vanilla_transformer.atomic_writes import whole_folder
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.averaging import (
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.atomic_writes import whole_folder
+from vanilla_transformer.training.run_folder.checkpoint_averaging import (
     COMPLETE,
     UNSCHEDULED,
     WEIGHTS,

@@ -34,21 +34,17 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from vanilla_transformer.languages import Languages, agreed_languages, load_languages
-from vanilla_transformer.training.arguments import (
-    CleaningArguments,
-    DecodingArguments,
-    LoadingArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
-from vanilla_transformer.training.corpus_files import lines_in_files, pairs_in_files
-from vanilla_transformer.training.corpus_translation import CorpusTranslation
-from vanilla_transformer.training.mixing import copies
-from vanilla_transformer.training.shard_workers import WorkerArguments, is_first
-from vanilla_transformer.training.synthetic_corpus import (
+from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
+from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.input_files import lines_in_files
+from vanilla_transformer.training.arguments.corpus_arguments import CleaningArguments
+from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
+from vanilla_transformer.training.data.corpus_files import pairs_in_files
+from vanilla_transformer.training.data.corpus_mixing import copies
+from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
     make_corpus,
@@ -56,6 +52,7 @@ from vanilla_transformer.training.synthetic_corpus import (
     tagged,
     write_pairs,
 )
+from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 
 
 Pairs = Iterator[dict[str, str]]

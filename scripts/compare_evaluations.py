@@ -13,11 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.atomic_writes import whole_folder, write_text
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.metrics import Bucket
-from vanilla_transformer.training.plots import plot_bleu_by_length
-from vanilla_transformer.training.tables import aligned
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
+from vanilla_transformer.training.evaluation.metrics import Bucket
+from vanilla_transformer.training.reports.plots import plot_bleu_by_length
+from vanilla_transformer.training.reports.tables import aligned
 
 
 RESULTS, TABLE, PICTURE = "results.json", "comparison.md", "bleu_by_length.png"

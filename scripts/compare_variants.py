@@ -18,21 +18,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.atomic_writes import write_json, write_text
-from vanilla_transformer.spelling import suggestion
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    ModelArguments,
-    VocabularyArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.averaging import checkpoints
-from vanilla_transformer.training.plots import Bars, plot_bars, read_metrics
-from vanilla_transformer.training.tables import aligned
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.safe_files.atomic_writes import write_json, write_text
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
+from vanilla_transformer.training.reports.plots import Bars, plot_bars, read_metrics
+from vanilla_transformer.training.reports.tables import aligned
+from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
 from vanilla_transformer.training.train import train
-from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
 COLUMNS = {

@@ -16,17 +16,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.atomic_writes import whole_folder
-from vanilla_transformer.converters.fairseq import (
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.converters.from_fairseq import (
     SPECIAL_TOKENS,
     from_fairseq,
     options_of,
     read_checkpoint,
     read_dictionary,
 )
-from vanilla_transformer.languages import Languages, record_languages
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
+from vanilla_transformer.safe_files.atomic_writes import whole_folder
+from vanilla_transformer.translation.languages import Languages, record_languages
 
 
 CONTINUED = "@@"  # subword-nmt's mark at the end of a subword that does not end its word

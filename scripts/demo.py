@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer import Translator
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.training import train
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.averaging import checkpoints
-from vanilla_transformer.training.demo.grammar import demo_corpus
-from vanilla_transformer.training.plots import plot_attention
+from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.reports.plots import plot_attention
+from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
 
 
 SENTENCES = [

@@ -28,28 +28,24 @@ from typing import Any
 from datasets import Dataset, IterableDataset
 from sacrebleu.metrics import BLEU
 
-from vanilla_transformer.atomic_writes import one_line
-from vanilla_transformer.languages import Languages, agreed_languages, load_languages
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    DecodingArguments,
-    LoadingArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.cleaning import CleaningReport, kept_pairs
-from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus
-from vanilla_transformer.training.corpus_translation import CorpusTranslation
-from vanilla_transformer.training.evaluation import score_texts
-from vanilla_transformer.training.shard_workers import WorkerArguments, is_first
-from vanilla_transformer.training.synthetic_corpus import (
+from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
+from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.atomic_writes import one_line
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
+from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, load_corpus
+from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
     make_corpus,
     readable_report,
     write_pairs,
 )
+from vanilla_transformer.training.evaluation.test_sets import score_texts
+from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 
 
 @dataclass

@@ -41,21 +41,16 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import whole_folder, write_json, write_lines
-from vanilla_transformer.decoding_options import with_defaults
-from vanilla_transformer.languages import Languages, agreed_languages, load_languages
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    DecodingArguments,
-    LoadingArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.corpus import languages_of_corpus, load_corpus, references_of
-from vanilla_transformer.training.corpus_files import lines_in_files, require_language
-from vanilla_transformer.training.evaluation import score_texts, translate_texts
-from vanilla_transformer.training.metrics import (
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.standard_streams import on_terminal
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json, write_lines
+from vanilla_transformer.safe_files.input_files import lines_in_files
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.corpus_files import require_language
+from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, load_corpus, references_of
+from vanilla_transformer.training.evaluation.metrics import (
     Bucket,
     Measure,
     Reference,
@@ -66,10 +61,12 @@ from vanilla_transformer.training.metrics import (
     require_comet,
     require_same_number,
 )
-from vanilla_transformer.training.plots import plot_bleu_by_length
-from vanilla_transformer.training.run_directory import versions
-from vanilla_transformer.training.standard_streams import on_terminal
-from vanilla_transformer.training.tables import aligned
+from vanilla_transformer.training.evaluation.test_sets import score_texts, translate_texts
+from vanilla_transformer.training.reports.plots import plot_bleu_by_length
+from vanilla_transformer.training.reports.tables import aligned
+from vanilla_transformer.training.run_folder.run_directory import versions
+from vanilla_transformer.translation.decoding_options import with_defaults
+from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 
 
 RESULTS, HYPOTHESES, BASELINE = "results.json", "hypotheses.txt", "baseline_hypotheses.txt"

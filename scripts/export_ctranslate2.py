@@ -17,11 +17,12 @@ The tokenizer is written to the same folder. To translate with both:
 
 from dataclasses import dataclass
 
-from vanilla_transformer.atomic_writes import whole_folder
-from vanilla_transformer.converters.ctranslate2 import Quantization, export, require_ctranslate2
-from vanilla_transformer.converters.marian import load
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.converters.from_and_to_marian import load
+from vanilla_transformer.converters.to_ctranslate2 import Quantization, export, require_ctranslate2
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers
+from vanilla_transformer.safe_files.atomic_writes import whole_folder
 
 
 @dataclass

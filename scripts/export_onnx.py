@@ -13,11 +13,12 @@ pip install 'vanilla-transformer[onnx]'. The export of a small model takes half 
 
 from dataclasses import dataclass
 
-from vanilla_transformer.atomic_writes import whole_folder
-from vanilla_transformer.converters.marian import load
-from vanilla_transformer.converters.onnx import MANIFEST, Quantization, export, require_onnx
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.converters.from_and_to_marian import load
+from vanilla_transformer.converters.to_onnx import MANIFEST, Quantization, export, require_onnx
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers
+from vanilla_transformer.safe_files.atomic_writes import whole_folder
 
 
 @dataclass

@@ -26,11 +26,14 @@ from typing import Literal
 import torch
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import whole_folder
-from vanilla_transformer.hub import SENTENCES, check, export, files_of, push, require_whole
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.check_export import SENTENCES, check, require_whole
+from vanilla_transformer.hub.export_folder import export
+from vanilla_transformer.hub.push_folder import files_of, push
+from vanilla_transformer.safe_files.atomic_writes import whole_folder
 from vanilla_transformer.serving.space import APP, MODEL, write_space
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.card import CardOptions, model_card, rename, require_license
+from vanilla_transformer.training.reports.model_card import CardOptions, model_card, rename, require_license
 
 
 LEARNING_CURVE = "learning_curve.png"

@@ -27,11 +27,12 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from vanilla_transformer import Hypothesis, Translator, VanillaTransformerConfig
-from vanilla_transformer.atomic_writes import whole_folder, write_text
-from vanilla_transformer.positions import POSITIONS, AddedPositions
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.attention_page import AttentionMaps, render_page
-from vanilla_transformer.training.plots import (
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.positions import POSITIONS, AddedPositions
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
+from vanilla_transformer.training.reports.attention_page import AttentionMaps, render_page
+from vanilla_transformer.training.reports.plots import (
     plot_attention_heads,
     plot_learning_rates,
     plot_positions,

@@ -13,11 +13,12 @@ import sys
 from dataclasses import dataclass
 
 from vanilla_transformer import Translator
-from vanilla_transformer.chunks import MAX_SOURCE_TOKENS
-from vanilla_transformer.languages import Languages, agreed_languages, load_languages
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.corpus_files import pairs_in_files
-from vanilla_transformer.training.standard_streams import on_terminal, open_output
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.standard_streams import on_terminal, open_output
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.training.data.corpus_files import pairs_in_files
+from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 
 
 @dataclass

@@ -17,18 +17,14 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from vanilla_transformer.languages import Languages
-from vanilla_transformer.training.arguments import (
-    DecodingArguments,
-    LoadingArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.translation.languages import Languages
 
 
 if TYPE_CHECKING:  # optional dependencies
-    from vanilla_transformer.serving.api import Service
+    from vanilla_transformer.serving.routes import Service
 
 
 @dataclass
@@ -94,11 +90,11 @@ def make_service(
     options: ServeArguments, limits: LimitArguments, decoding: DecodingArguments, loading: LoadingArguments
 ) -> "Service":
     """Loads the models."""
-    from vanilla_transformer.serving.api import Service
+    from vanilla_transformer.serving.access_limits import ApiKeys, Limits
     from vanilla_transformer.serving.batching import Batching
-    from vanilla_transformer.serving.limits import ApiKeys, Limits
-    from vanilla_transformer.serving.metrics import Metrics
-    from vanilla_transformer.serving.models import Catalogue, ServedModel
+    from vanilla_transformer.serving.monitoring import Metrics
+    from vanilla_transformer.serving.routes import Service
+    from vanilla_transformer.serving.served_models import Catalogue, ServedModel
 
     keys, metrics = ApiKeys.read(options.api_keys), Metrics()
     values = dict(vars(limits))

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import whole_folder, write_text
-from vanilla_transformer.mask_predict import require_options
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.iterations import iterations_of, readable, render_page
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.mask_predict_search import require_options
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
+from vanilla_transformer.training.reports.mask_predict_page import iterations_of, readable, render_page
 
 
 PAGE = "iterations.html"

@@ -13,16 +13,14 @@ From the built-in demo corpus, without a download:
 `vanilla-train-tokenizer recipe.yaml --vocab_size 8000`.
 """
 
-from vanilla_transformer.atomic_writes import whole_folder
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    TokenizerArguments,
-    errors_as_sentences,
-    parse_arguments,
-)
-from vanilla_transformer.training.corpus import load_corpus
-from vanilla_transformer.training.vocabulary import learn_vocabularies
+from vanilla_transformer.command_line.parsing import parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
+from vanilla_transformer.safe_files.atomic_writes import whole_folder
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.arguments.vocabulary_arguments import TokenizerArguments
+from vanilla_transformer.training.data.parallel_corpus import load_corpus
+from vanilla_transformer.training.data.vocabulary import learn_vocabularies
 
 
 def main(argv: list[str] | None = None) -> None:

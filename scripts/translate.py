@@ -45,22 +45,18 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from vanilla_transformer import Hypothesis, Translator
-from vanilla_transformer.atomic_writes import partial_of
-from vanilla_transformer.glossary import Glossary
-from vanilla_transformer.loading import BUNDLED
-from vanilla_transformer.shards import equal_ranges
-from vanilla_transformer.training.arguments import (
-    DecodingArguments,
-    LoadingArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.corpus_files import decoded_lines, lines_in_files
-from vanilla_transformer.training.corpus_formats import corpus_of, format_of, output_lines
-from vanilla_transformer.training.corpus_translation import CorpusTranslation
-from vanilla_transformer.training.shard_workers import WorkerArguments, is_first, launched, translate_shards
-from vanilla_transformer.training.standard_streams import on_terminal, open_output, standard_input
+from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
+from vanilla_transformer.bulk_translation.shard_formats import corpus_of, format_of, output_lines
+from vanilla_transformer.bulk_translation.shards import equal_ranges
+from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first, launched, translate_shards
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.standard_streams import on_terminal, open_output, standard_input
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.loading import BUNDLED
+from vanilla_transformer.safe_files.atomic_writes import partial_of
+from vanilla_transformer.safe_files.input_files import decoded_lines, lines_in_files
+from vanilla_transformer.translation.glossary import Glossary
 
 
 Translate = Callable[..., Iterator[list[Hypothesis]]]  # `Translator.translate` with its options

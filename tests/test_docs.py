@@ -37,14 +37,14 @@ NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # Inline code that is a command: it has an option or an argument.
 COMMAND = re.compile(r" --|^(make|vanilla-[\w-]+) \w")
 # The two training programs behind `accelerate launch` and `python` take the options of vanilla-train.
-PROGRAMS = {"training/train.py": "vanilla-train", "training/train_accelerate.py": "vanilla-train"}
+PROGRAMS = {"training/train.py": "vanilla-train", "training/accelerate_loop.py": "vanilla-train"}
 
 # Where the dicts are that CONTRIBUTING.md adds to.
 REGISTRIES = {
-    "POSITIONS": "vanilla_transformer.positions",
-    "SCORES": "vanilla_transformer.scores",
-    "PATTERNS": "vanilla_transformer.patterns",
-    "OBJECTIVES": "vanilla_transformer.training.objectives",
+    "POSITIONS": "vanilla_transformer.models.positions",
+    "SCORES": "vanilla_transformer.models.attention_scores",
+    "PATTERNS": "vanilla_transformer.models.attention_variants",
+    "OBJECTIVES": "vanilla_transformer.training.objectives.cross_entropy",
 }
 
 

@@ -14,11 +14,11 @@ from safetensors.torch import load_file
 
 from tests.training.conftest import recipe  # noqa: F401 (a fixture)
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.loading import load_model
+from vanilla_transformer.hub.loading import load_model
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.scripts import convert_marian, export_ctranslate2, translate
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import train
-from vanilla_transformer.training.averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
 
 
 class Faults:

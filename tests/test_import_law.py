@@ -1,103 +1,40 @@
-"""The tree's one law: which file may import which. Every file belongs to a layer."""
+"""The tree's one law: which room may import which."""
 
 import ast
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from vanilla_transformer.hub import EXPORTED_MODULES
-
 
 ROOT = Path(__file__).parent.parent
-# The package from the bottom up: a module may import those above it in this list.
-PACKAGE = [
-    "presets",
-    "spelling",
-    "sentences",
-    "positions",
-    "scores",
-    "full_attention",
-    "window_attention",
-    "longformer_attention",
-    "lsh_attention",
-    "patterns",
-    "translation_config",
-    "configuration_vanilla_transformer",
-    "reversible",
-    "configuration_rnn_search",
-    "dropout",
-    "loss",
-    "beam_search",
-    "decoder_step",
-    "lexical_constraints",
-    "glossary",
-    "translation_head",
-    "modeling_vanilla_transformer",
-    "modeling_rnn_search",
-    "configuration_mask_predict",
-    "mask_predict",
-    "modeling_mask_predict",
-    "searches",
-    "decoding_options",
-    "file_locks",
-    "atomic_writes",
-    "leases",
-    "loading",
-    "shards",
-    "tokenization_vanilla_transformer",
-    "languages",
-    "weight_sharing",
-    "quantization",
-    "converters/__init__",
-    "converters/vanilla",
-    "converters/marian",
-    "converters/fairseq",
-    "converters/ctranslate2",
-    "converters/onnx",
-    "backends/protocol",
-    "backends/torch",
-    "backends/ensemble",
-    "backends/ctranslate2",
-    "backends/onnx",
-    "backends/__init__",
-    "chunks",
-    "translation",
-    "translation_pipeline",
-    "reranking",
+# The rooms of the package from the bottom up: a room may import itself and those above it in this list.
+ROOMS = [
+    "safe_files",
+    "models",
     "hub",
-    "registration",
-    "serving/__init__",
-    "serving/errors",
-    "serving/limits",
-    "serving/words",
-    "serving/documents",
-    "serving/markup",
-    "serving/batching",
-    "serving/metrics",
-    "serving/models",
-    "serving/requests",
-    "serving/api",
-    "serving/page",
-    "serving/server",
-    "serving/space",
-    "__init__",
+    "converters",
+    "engines",
+    "translation",
+    "command_line",
+    "bulk_translation",
+    "serving",
 ]
-# Everything in training/ may import the package and what is in training/; scripts/ may import everything.
-TRAINING_FOLDERS = {"training", "training/demo"}
-SCRIPT_FOLDERS = {"scripts", "scripts/benchmarks", "scripts/explain"}
 HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
-# The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
-SERVE = {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"}
-# Optional dependencies, imported only where they are needed.
-OPTIONAL = {
-    "converters/ctranslate2": {"ctranslate2"},
-    "backends/ctranslate2": {"ctranslate2"},
-    "converters/onnx": {"onnxruntime"},
-    "sentences": {"sentencex"},
-    **{f"serving/{name}": SERVE for name in ("errors", "metrics", "requests", "api", "page", "server")},
+# Libraries that only some rooms may import.
+LIBRARIES = {
+    "safe_files": {"pyarrow"},
+    "converters": {"ctranslate2", "onnxruntime"},
+    "engines": {"ctranslate2"},
+    "translation": {"sentencex"},
+    "command_line": {"yaml"},
+    "bulk_translation": {"pyarrow", "ray"},
+    # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
+    "serving": {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
 }
+FILES = sorted((ROOT / "vanilla_transformer").rglob("*.py"))
 
 
 def imports(path: Path) -> set[str]:
@@ -118,56 +55,30 @@ def imports(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             folder = path.relative_to(ROOT).parent.parts
             base = ".".join(folder[: len(folder) - node.level + 1]) if node.level else ""
-            module = ".".join(part for part in (base, node.module) if part)
-            # `from . import name` may name a module.
-            names |= {f"{module}.{alias.name}" if is_module(module, alias.name) else module for alias in node.names}
+            names.add(".".join(part for part in (base, node.module) if part))
     return names
 
 
-def is_module(package: str, name: str) -> bool:
-    folder = ROOT.joinpath(*package.split("."))
-    return package.startswith("vanilla_transformer") and (folder / f"{name}.py").is_file()
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(ROOT / "vanilla_transformer")))
+def test_a_room_imports_only_those_below_it(path):
+    names = imports(path)
+    own = {tuple(name.split(".")[1:]) for name in names if name.split(".")[0] == "vanilla_transformer"}
+    room = path.relative_to(ROOT / "vanilla_transformer").parts[0]
+    allowed = {"hub"} if room == "__init__.py" else set(ROOMS[: ROOMS.index(room) + 1])
+    assert {parts[0] for parts in own if parts} <= allowed
+    outside = {name.split(".")[0] for name in names} - {"vanilla_transformer"} - set(sys.stdlib_module_names)
+    assert outside <= HUB_LIBRARIES | LIBRARIES.get(room, set())
 
 
-def in_package(names: set[str]) -> set[str]:
-    """The names of the package's modules among imports, as `PACKAGE` has them."""
-    own = {name.removeprefix("vanilla_transformer").removeprefix(".") for name in names if is_own(name)}
-    return {path_of(name) for name in own}
-
-
-def is_own(name: str) -> bool:
-    return name.split(".")[0] == "vanilla_transformer"
-
-
-def path_of(name: str) -> str:
-    folder = ROOT / "vanilla_transformer" / name.replace(".", "/")
-    return f"{name.replace('.', '/')}/__init__".removeprefix("/") if folder.is_dir() else name.replace(".", "/")
-
-
-def test_every_file_has_a_layer():
-    files = {path.relative_to(ROOT / "vanilla_transformer").with_suffix("").as_posix() for path in python_files()}
-    assert files == set(PACKAGE)
-    for top, folders in (("training", TRAINING_FOLDERS), ("scripts", SCRIPT_FOLDERS)):
-        found = {path.parent.relative_to(ROOT).as_posix() for path in (ROOT / top).rglob("*.py")}
-        assert found == folders
-
-
-def python_files() -> list[Path]:
-    return sorted((ROOT / "vanilla_transformer").rglob("*.py"))
-
-
-@pytest.mark.parametrize("name", PACKAGE)
-def test_a_module_of_the_package_imports_only_those_below_it(name):
-    names = imports(ROOT / "vanilla_transformer" / f"{name}.py")
-    assert in_package(names) <= set(PACKAGE[: PACKAGE.index(name)])
-    outside = {module.split(".")[0] for module in names if not is_own(module)}
-    assert outside - set(sys.stdlib_module_names) <= HUB_LIBRARIES | OPTIONAL.get(name, set())
-
-
-@pytest.mark.parametrize("name", EXPORTED_MODULES)
-def test_exported_modules_import_only_each_other(name):
-    path = ROOT / "vanilla_transformer" / f"{name}.py"
-    assert in_package(imports(path)) <= set(EXPORTED_MODULES)
+def test_what_a_saved_folder_carries_is_flat():
+    """`save_pretrained` copies what `from .x import` names, in one folder: other spellings would be left out."""
+    for path in (ROOT / "vanilla_transformer" / "models").rglob("*.py"):
+        assert path.parent.name == "models"
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.level:
+                assert node.level == 1, path
+                assert node.module, path
+                assert "." not in node.module, path
 
 
 @pytest.mark.parametrize(
@@ -182,6 +93,16 @@ def test_a_folder_never_imports_from_those_above_it(folder, forbidden):
     assert files
     for path in files:
         assert not [name for name in imports(path) if name.startswith(forbidden)], path.name
+
+
+def test_every_folder_is_packaged():
+    """training/ and scripts/ install inside the package, so setuptools needs a list."""
+    tops = ("vanilla_transformer", "training", "scripts", "model_cards")
+    folders = {path.parent.relative_to(ROOT) for top in tops for path in (ROOT / top).rglob("*.py")}
+    names = {".".join(folder.parts) for folder in folders}
+    expected = {name if name.startswith("vanilla_transformer") else f"vanilla_transformer.{name}" for name in names}
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert set(settings["tool"]["setuptools"]["packages"]) == expected
 
 
 def test_importing_the_package_adds_nothing_to_what_transformers_itself_loads():
@@ -206,7 +127,7 @@ def test_the_package_ignores_the_command_line_and_modules_keep_their_names():
 import sys
 sys.argv = ["serve.py", "-h", "0.0.0.0"]
 import vanilla_transformer
-import vanilla_transformer.beam_search
+import vanilla_transformer.models.beam_search
 from transformers import AutoConfig
 for name in vanilla_transformer.__all__:
     getattr(vanilla_transformer, name)
@@ -218,7 +139,7 @@ print(AutoConfig.for_model("vanilla_transformer").model_type, type(vanilla_trans
 
 def test_no_module_shares_its_name_with_something_it_exports():
     """Else `import vanilla_transformer.beam_search` could give a function."""
-    for path in python_files():
+    for path in FILES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         assert path.stem not in names, path

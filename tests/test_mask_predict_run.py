@@ -9,7 +9,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 from tests.training.runs import final_weights, losses, write_reversals
 from vanilla_transformer import MaskPredictForConditionalGeneration, Translator
 from vanilla_transformer.scripts import evaluate_bleu, export_to_hub, translate
-from vanilla_transformer.training import train, train_accelerate
+from vanilla_transformer.training import accelerate_loop as train_accelerate
+from vanilla_transformer.training import train
 
 
 TEXTS = ["a b c", "h g f e d", "b b"]

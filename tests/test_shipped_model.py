@@ -10,8 +10,8 @@ from safetensors import safe_open
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import Translator
-from vanilla_transformer.hub import check, require_whole
-from vanilla_transformer.training.metrics import bleu
+from vanilla_transformer.hub.check_export import check, require_whole
+from vanilla_transformer.training.evaluation.metrics import bleu
 
 
 ROOT = Path(__file__).parent.parent

@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from tests.remote_code import spread
 from tests.training.runs import write_reversals
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.scripts import (
     convert_marian,
     evaluate_bleu,
@@ -20,9 +22,7 @@ from vanilla_transformer.scripts import (
     score,
     translate,
 )
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training import train
-from vanilla_transformer.training.arguments import errors_as_sentences
 
 
 TEXT = "The cat sleeps."

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from transformers import ProgressCallback, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 
-from vanilla_transformer.atomic_writes import write_lines
-from vanilla_transformer.training.averaging import checkpoints
-from vanilla_transformer.training.plots import plot_learning_curve, read_metrics
+from vanilla_transformer.safe_files.atomic_writes import write_lines
+from vanilla_transformer.training.reports.plots import plot_learning_curve, read_metrics
+from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
 
 
 if TYPE_CHECKING:

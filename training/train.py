@@ -12,7 +12,7 @@ the option wins. --list_recipes shows the names. A copy to change:
 
 The same command trains in one process or, with `accelerate launch`, in several:
 
-    accelerate launch --config_file training/accelerate/eight_gpus.yaml training/train.py RECIPE
+    accelerate launch --config_file training/accelerate_configs/eight_gpus.yaml training/train.py RECIPE
 
 To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_from_checkpoint last.
 """
@@ -27,19 +27,17 @@ import torch
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 
-from vanilla_transformer.atomic_writes import whole_folder, write_json
-from vanilla_transformer.decoding_options import with_defaults
-from vanilla_transformer.languages import Languages, load_languages
-from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, with_mask_token
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    ModelArguments,
-    VocabularyArguments,
-    errors_as_sentences,
-    parse_arguments,
-)
-from vanilla_transformer.training.averaging import average, load_states, scheduled_checkpoints, step_of
-from vanilla_transformer.training.corpus import (
+from vanilla_transformer.command_line.parsing import parse_arguments
+from vanilla_transformer.command_line.recipe_files import describe_recipes, save_recipe
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers, with_mask_token
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
+from vanilla_transformer.training.build_model import make_model, needs_mask_token
+from vanilla_transformer.training.data.parallel_corpus import (
     Corpus,
     content_digests,
     languages_of_corpus,
@@ -47,9 +45,14 @@ from vanilla_transformer.training.corpus import (
     references_of,
     tokenize,
 )
-from vanilla_transformer.training.model_building import make_model, needs_mask_token
-from vanilla_transformer.training.recipe_files import describe_recipes, save_recipe
-from vanilla_transformer.training.run_directory import (
+from vanilla_transformer.training.data.vocabulary import learn_vocabularies
+from vanilla_transformer.training.run_folder.checkpoint_averaging import (
+    average,
+    load_states,
+    scheduled_checkpoints,
+    step_of,
+)
+from vanilla_transformer.training.run_folder.run_directory import (
     exclusive,
     require_fresh,
     require_same_content,
@@ -58,8 +61,8 @@ from vanilla_transformer.training.run_directory import (
     write_recipe,
 )
 from vanilla_transformer.training.trainer import TranslationTrainer
-from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
-from vanilla_transformer.training.vocabulary import learn_vocabularies
+from vanilla_transformer.translation.decoding_options import with_defaults
+from vanilla_transformer.translation.languages import Languages, load_languages
 
 
 Recipe = tuple[ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]

@@ -32,13 +32,11 @@ from transformers.trainer_utils import SchedulerType, TrainOutput
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import sync_files, write_lines
-from vanilla_transformer.loading import read_object
-from vanilla_transformer.loss import IGNORED_LABEL
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, save_tokenizers
-from vanilla_transformer.training.averaging import COMPLETE, UNSCHEDULED, checkpoints, scheduled_checkpoints
-from vanilla_transformer.training.batching import TokenBatchSampler, WindowedTokenBatches, column_lengths
-from vanilla_transformer.training.bpe_dropout import BpeDropout
+from vanilla_transformer.hub.loading import read_object
+from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, save_tokenizers
+from vanilla_transformer.safe_files.atomic_writes import sync_files, write_lines
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.callbacks import (
     MetricsFile,
     SetEpoch,
@@ -47,22 +45,29 @@ from vanilla_transformer.training.callbacks import (
     TokensPerSecond,
     not_a_number,
 )
-from vanilla_transformer.training.collators import RetokenizingCollator, TokenColumns
-from vanilla_transformer.training.ema import ExponentialMovingAverage
-from vanilla_transformer.training.evaluation import (
+from vanilla_transformer.training.data.bpe_dropout import BpeDropout
+from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns
+from vanilla_transformer.training.data.decoder_input_noise import NoisyPrefixCollator, PrefixNoise
+from vanilla_transformer.training.data.token_batches import TokenBatchSampler, WindowedTokenBatches, column_lengths
+from vanilla_transformer.training.evaluation.metrics import Reference
+from vanilla_transformer.training.evaluation.test_sets import (
     batches_by_length,
     perplexity,
     score_texts,
     sum_of_losses,
     translate_texts,
 )
+from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.malloc import keep_freed_memory
-from vanilla_transformer.training.metrics import Reference
-from vanilla_transformer.training.objectives import make_objective
-from vanilla_transformer.training.prefix_noise import NoisyPrefixCollator, PrefixNoise
-from vanilla_transformer.training.run_directory import NEWEST
-from vanilla_transformer.training.schedule import inverse_sqrt_schedule
-from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.objectives.cross_entropy import make_objective
+from vanilla_transformer.training.run_folder.checkpoint_averaging import (
+    COMPLETE,
+    UNSCHEDULED,
+    checkpoints,
+    scheduled_checkpoints,
+)
+from vanilla_transformer.training.run_folder.run_directory import NEWEST
+from vanilla_transformer.training.run_folder.weight_ema import ExponentialMovingAverage
 
 
 logger = logging.get_logger(__name__)
@@ -492,7 +497,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
 # Arguments of the library's trainer that have no effect here: what to do instead.
 WITHOUT_EFFECT = {
-    "compute_loss_func": "add an objective to OBJECTIVES in training/objectives.py and name it in args.objective",
+    "compute_loss_func": "add an objective to OBJECTIVES in training/objectives and name it in args.objective",
     "preprocess_logits_for_metrics": "metrics are computed from translations; use compute_metrics",
 }
 

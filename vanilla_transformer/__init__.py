@@ -3,33 +3,56 @@
 Importing this package registers it with transformers: `AutoConfig`, `AutoModel` and `AutoModelForSeq2SeqLM` load it
 without remote code, and `pipeline("vanilla-translation", model=...)` translates with it. Names are imported when they
 are first used, so importing the package itself takes no time.
+
+The way of a sentence: translation -> engines -> models.
+The way of a pair: training/data -> trainer -> objectives -> models -> run_folder -> evaluation -> reports -> hub.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from . import registration
+from .hub import auto_classes as registration
 
 
 if TYPE_CHECKING:
-    from . import beam_search, mask_predict
-    from .configuration_mask_predict import MaskPredictConfig
-    from .configuration_rnn_search import RnnSearchConfig
-    from .configuration_vanilla_transformer import VanillaTransformerConfig
-    from .decoding_options import PAPER_DECODING
-    from .modeling_mask_predict import MaskPredictForConditionalGeneration, MaskPredictModel
-    from .modeling_rnn_search import RnnSearchForConditionalGeneration
-    from .modeling_vanilla_transformer import (
+    from .models import beam_search
+    from .models import mask_predict_search as mask_predict
+    from .models.configuration_mask_predict import MaskPredictConfig
+    from .models.configuration_rnn_search import RnnSearchConfig
+    from .models.configuration_vanilla_transformer import VanillaTransformerConfig
+    from .models.modeling_mask_predict import MaskPredictForConditionalGeneration, MaskPredictModel
+    from .models.modeling_rnn_search import RnnSearchForConditionalGeneration
+    from .models.modeling_vanilla_transformer import (
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerModel,
         VanillaTransformerPreTrainedModel,
     )
-    from .presets import PRESETS
-    from .translation import Hypothesis, Translator
-    from .translation_pipeline import TranslationPipeline
+    from .models.presets import PRESETS
+    from .translation.decoding_options import PAPER_DECODING
+    from .translation.hf_pipeline import TranslationPipeline
+    from .translation.translator import Hypothesis, Translator
 
 
 __version__ = "0.1.0"
+
+# Where each name is defined; those without a module of their own are modules.
+_NAMES = {
+    "PAPER_DECODING": "translation.decoding_options",
+    "PRESETS": "models.presets",
+    "Hypothesis": "translation.translator",
+    "MaskPredictConfig": "models.configuration_mask_predict",
+    "MaskPredictForConditionalGeneration": "models.modeling_mask_predict",
+    "MaskPredictModel": "models.modeling_mask_predict",
+    "RnnSearchConfig": "models.configuration_rnn_search",
+    "RnnSearchForConditionalGeneration": "models.modeling_rnn_search",
+    "TranslationPipeline": "translation.hf_pipeline",
+    "Translator": "translation.translator",
+    "VanillaTransformerConfig": "models.configuration_vanilla_transformer",
+    "VanillaTransformerForConditionalGeneration": "models.modeling_vanilla_transformer",
+    "VanillaTransformerModel": "models.modeling_vanilla_transformer",
+    "VanillaTransformerPreTrainedModel": "models.modeling_vanilla_transformer",
+}
+_MODULES = {"beam_search": "models.beam_search", "mask_predict": "models.mask_predict_search"}
 
 __all__ = [
     "PAPER_DECODING",
@@ -51,31 +74,12 @@ __all__ = [
     "registration",
 ]
 
-# Where the names above are defined; all others are modules.
-_MODULES = {
-    "configuration_mask_predict": ["MaskPredictConfig"],
-    "configuration_rnn_search": ["RnnSearchConfig"],
-    "configuration_vanilla_transformer": ["VanillaTransformerConfig"],
-    "decoding_options": ["PAPER_DECODING"],
-    "modeling_mask_predict": ["MaskPredictForConditionalGeneration", "MaskPredictModel"],
-    "modeling_rnn_search": ["RnnSearchForConditionalGeneration"],
-    "modeling_vanilla_transformer": [
-        "VanillaTransformerForConditionalGeneration",
-        "VanillaTransformerModel",
-        "VanillaTransformerPreTrainedModel",
-    ],
-    "presets": ["PRESETS"],
-    "translation": ["Hypothesis", "Translator"],
-    "translation_pipeline": ["TranslationPipeline"],
-}
-_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
-
 
 def __getattr__(name: str) -> Any:
-    if name in _MODULE_OF:
-        return getattr(import_module(f"{__name__}.{_MODULE_OF[name]}"), name)
-    if name in __all__:
-        return import_module(f"{__name__}.{name}")
+    if name in _NAMES:
+        return getattr(import_module(f"{__name__}.{_NAMES[name]}"), name)
+    if name in _MODULES:
+        return import_module(f"{__name__}.{_MODULES[name]}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -50,6 +50,7 @@ results.json and a picture.
 
 import sys
 
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks import (
     data,
     decode,
@@ -62,7 +63,6 @@ from vanilla_transformer.scripts.benchmarks import (
     serve,
     train,
 )
-from vanilla_transformer.training.arguments import errors_as_sentences
 
 
 BENCHMARKS = {

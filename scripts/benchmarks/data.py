@@ -17,13 +17,15 @@ import numpy as np
 from datasets import Dataset
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.scripts.benchmarks.measuring import in_fresh_process, peak_memory
 from vanilla_transformer.scripts.benchmarks.report import OutputArguments, Table, report
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.batching import Limits, Padding, TokenBatchSampler, column_lengths, cut
-from vanilla_transformer.training.corpus import load_corpus, tokenize
-from vanilla_transformer.training.vocabulary import sentences
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.parallel_corpus import load_corpus, tokenize
+from vanilla_transformer.training.data.token_batches import Limits, Padding, TokenBatchSampler, column_lengths, cut
+from vanilla_transformer.training.data.vocabulary import sentences
 
 
 SIDES = ["source", "target"]

@@ -23,9 +23,14 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer import Translator, VanillaTransformerForConditionalGeneration, beam_search
-from vanilla_transformer.beam_search import DEFAULT_EXTRA_TOKENS
-from vanilla_transformer.converters.marian import load, to_marian
+from vanilla_transformer import Translator, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.converters.from_and_to_marian import load, to_marian
+from vanilla_transformer.models import beam_search
+from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
+from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
+from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.scripts.benchmarks.equal_work import EqualWork, make_endless
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
@@ -39,10 +44,7 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
 )
 from vanilla_transformer.scripts.benchmarks.peers import configuration
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.corpus_files import lines_in_files
-from vanilla_transformer.training.metrics import bleu, require_same_number
+from vanilla_transformer.training.evaluation.metrics import bleu, require_same_number
 
 
 REFERENCE = "MarianMT generate"

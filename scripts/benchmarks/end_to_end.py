@@ -38,7 +38,9 @@ from transformers import (
     Seq2SeqTrainingArguments,
 )
 
-from vanilla_transformer.converters.marian import config_to_marian
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.converters.from_and_to_marian import config_to_marian
 from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
@@ -54,17 +56,12 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
 )
 from vanilla_transformer.scripts.benchmarks.peers import SMOOTHING, configuration
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import (
-    CorpusArguments,
-    ModelArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.batching import column_lengths
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.data.token_batches import column_lengths
 from vanilla_transformer.training.train import make_model
 from vanilla_transformer.training.trainer import TranslationTrainer
-from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
 OURS, THEIRS = "vanilla_transformer, training/train.py", "MarianMT, Seq2SeqTrainer"

@@ -14,10 +14,11 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration, beam_search
-from vanilla_transformer.backends import OnnxBackend
-from vanilla_transformer.converters import ctranslate2 as ctranslate2_converter
-from vanilla_transformer.converters.marian import to_marian
+from vanilla_transformer import VanillaTransformerForConditionalGeneration
+from vanilla_transformer.converters import to_ctranslate2 as ctranslate2_converter
+from vanilla_transformer.converters.from_and_to_marian import to_marian
+from vanilla_transformer.engines import OnnxBackend
+from vanilla_transformer.models import beam_search
 
 
 System = Callable[[], list[int]]  # returns the length of each translation

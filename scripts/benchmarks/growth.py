@@ -20,7 +20,9 @@ from typing import Any
 
 import torch
 
-from vanilla_transformer.patterns import PATTERNS
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.attention_variants import PATTERNS
 from vanilla_transformer.scripts.benchmarks import pattern_growth
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
@@ -34,8 +36,7 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
 )
 from vanilla_transformer.scripts.benchmarks.peers import configuration, make_learner, random_batch
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.plots import Lines, plot_lines
+from vanilla_transformer.training.reports.plots import Lines, plot_lines
 
 
 OURS, THEIRS = "vanilla_transformer", "MarianMT"

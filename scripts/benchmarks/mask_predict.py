@@ -18,11 +18,12 @@ from typing import Any
 import torch
 
 from vanilla_transformer import Translator
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks.decode import TranslationBenchmarkArguments, missing, read_text
 from vanilla_transformer.scripts.benchmarks.measuring import conditions, gpu_notes, set_up
 from vanilla_transformer.scripts.benchmarks.models import NOT_INSTALLED, columns, compare, in_ctranslate2
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
 REFERENCE = "baseline, greedy"

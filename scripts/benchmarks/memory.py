@@ -9,6 +9,8 @@ Each system trains in its own process, on a batch of random tokens.
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks.measuring import (
     MeasurementArguments,
     conditions,
@@ -19,7 +21,6 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
 )
 from vanilla_transformer.scripts.benchmarks.peers import MODELS, configuration, make_learner, random_batch
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
 @dataclass

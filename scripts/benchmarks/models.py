@@ -17,6 +17,8 @@ from typing import Any
 import torch
 
 from vanilla_transformer import Translator
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks.decode import TranslationBenchmarkArguments, missing, read_text
 from vanilla_transformer.scripts.benchmarks.measuring import (
     conditions,
@@ -27,8 +29,7 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
     take_turns,
 )
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.metrics import measure as score_of
+from vanilla_transformer.training.evaluation.metrics import measure as score_of
 
 
 BACKENDS = ("torch", "ctranslate2")

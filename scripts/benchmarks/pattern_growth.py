@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerEncoder
 from vanilla_transformer.scripts.benchmarks.measuring import (
     conditions,
     gpu_notes,
@@ -24,7 +24,7 @@ from vanilla_transformer.scripts.benchmarks.measuring import (
     take_turns,
 )
 from vanilla_transformer.scripts.benchmarks.report import Table
-from vanilla_transformer.training.plots import Lines, plot_lines
+from vanilla_transformer.training.reports.plots import Lines, plot_lines
 
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.converters.marian import to_marian
-from vanilla_transformer.loss import IGNORED_LABEL, LabelSmoothedCrossEntropy
-from vanilla_transformer.positions import SinusoidalHalvesPositions
-from vanilla_transformer.translation_head import shift_right
+from vanilla_transformer.converters.from_and_to_marian import to_marian
+from vanilla_transformer.models.embeddings_and_head import shift_right
+from vanilla_transformer.models.label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
+from vanilla_transformer.models.positions import SinusoidalHalvesPositions
 
 
 Batch = dict[str, torch.Tensor]

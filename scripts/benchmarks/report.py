@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.atomic_writes import whole_folder, write_json
-from vanilla_transformer.training.arguments import key
-from vanilla_transformer.training.plots import Bars, plot_bars
-from vanilla_transformer.training.run_directory import versions
-from vanilla_transformer.training.tables import aligned
+from vanilla_transformer.command_line.parsing import key
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
+from vanilla_transformer.training.reports.plots import Bars, plot_bars
+from vanilla_transformer.training.reports.tables import aligned
+from vanilla_transformer.training.run_folder.run_directory import versions
 
 
 RESULTS, PICTURE = "results.json", "picture.png"

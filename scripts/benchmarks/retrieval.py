@@ -19,10 +19,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerEncoder
 from vanilla_transformer.scripts.benchmarks.measuring import MeasurementArguments, conditions, set_up
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import errors_as_sentences, key, parse_arguments
 
 
 PATTERNS = ("window", "longformer")

@@ -23,15 +23,12 @@ from typing import Any
 import torch
 
 from vanilla_transformer import Translator
+from vanilla_transformer.command_line.inference_arguments import LoadingArguments
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.scripts.benchmarks.measuring import take_turns
 from vanilla_transformer.scripts.benchmarks.report import OutputArguments, Table, report
-from vanilla_transformer.training.arguments import (
-    LoadingArguments,
-    errors_as_sentences,
-    key,
-    parse_arguments,
-)
-from vanilla_transformer.training.corpus_files import lines_in_files
 
 
 OFFLINE = "Translator, all at once"

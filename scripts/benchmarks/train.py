@@ -25,7 +25,9 @@ import numpy as np
 import torch
 from transformers import DataCollatorForSeq2Seq
 
-from vanilla_transformer.loss import IGNORED_LABEL
+from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
@@ -48,8 +50,8 @@ from vanilla_transformer.scripts.benchmarks.peers import (
     update_flops,
 )
 from vanilla_transformer.scripts.benchmarks.report import Table, report
-from vanilla_transformer.training.arguments import CorpusArguments, errors_as_sentences, key, parse_arguments
-from vanilla_transformer.training.batching import Limits, TokenBatchSampler, column_lengths, cut
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.token_batches import Limits, TokenBatchSampler, column_lengths, cut
 from vanilla_transformer.training.malloc import keep_freed_memory
 
 

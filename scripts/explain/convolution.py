@@ -5,7 +5,7 @@ from torch import nn
 from torch.nn.functional import conv1d, pad
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerAttention
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, HeatMap, Picture

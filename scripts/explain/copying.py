@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.training.schedule import share_of_peak
+from vanilla_transformer.training.learning_rate import share_of_peak
 
 
 SIZES: dict[str, Any] = {

@@ -19,7 +19,10 @@ from pathlib import Path
 
 import torch
 
-from vanilla_transformer.atomic_writes import write_json
+from vanilla_transformer.command_line.parsing import parse_arguments
+from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.safe_files.atomic_writes import write_json
 from vanilla_transformer.scripts.explain import (
     convolution,
     costs,
@@ -37,11 +40,9 @@ from vanilla_transformer.scripts.explain import (
     warmup,
 )
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.spelling import suggestion
-from vanilla_transformer.training.arguments import errors_as_sentences, parse_arguments
-from vanilla_transformer.training.plots import require_matplotlib
-from vanilla_transformer.training.run_directory import versions
-from vanilla_transformer.training.tables import aligned
+from vanilla_transformer.training.reports.plots import require_matplotlib
+from vanilla_transformer.training.reports.tables import aligned
+from vanilla_transformer.training.run_folder.run_directory import versions
 
 
 # From the pooling of values to the whole model, in the order of the tour.

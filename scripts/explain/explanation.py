@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import TypeVar
 
+from vanilla_transformer.command_line.parsing import key
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.panels import Picture
-from vanilla_transformer.training.arguments import key
 
 
 T = TypeVar("T")

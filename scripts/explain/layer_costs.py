@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerAttention
-from vanilla_transformer.patterns import PATTERNS
+from vanilla_transformer.models.attention_variants import PATTERNS
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
 from vanilla_transformer.scripts.benchmarks.measuring import bytes_kept, cpu_seconds_of, take_turns
 
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerEncoder
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import LENGTH, SIZES, batches, learn, make_model, right_tokens
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation

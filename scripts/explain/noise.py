@@ -9,9 +9,9 @@ from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
 from vanilla_transformer.scripts.explain.trainings import PAPER, train_one
-from vanilla_transformer.training.demo.grammar import demo_corpus
-from vanilla_transformer.training.metrics import bleu
-from vanilla_transformer.training.prefix_noise import PrefixNoise
+from vanilla_transformer.training.data.decoder_input_noise import PrefixNoise
+from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.evaluation.metrics import bleu
 
 
 NOISE = ["--prefix_replace", "0.15"]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerPostNorm
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerPostNorm
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation

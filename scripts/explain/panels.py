@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 
-from vanilla_transformer.training.plots import COLORS
+from vanilla_transformer.training.reports.plots import COLORS
 
 
 if TYPE_CHECKING:  # an optional dependency

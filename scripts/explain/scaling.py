@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import softmax
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.scores import SCORES
+from vanilla_transformer.models.attention_scores import SCORES
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from tokenizers import decoders
 from transformers import PreTrainedTokenizerFast
 
+from vanilla_transformer.models.tokenization_vanilla_transformer import INSIDE, Algorithm, train_tokenizer
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
-from vanilla_transformer.tokenization_vanilla_transformer import INSIDE, Algorithm, train_tokenizer
-from vanilla_transformer.training.demo.grammar import Split, demo_corpus
+from vanilla_transformer.training.data.demo_corpus.grammar import Split, demo_corpus
 
 
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "wordpiece", "unigram")

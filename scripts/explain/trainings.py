@@ -10,7 +10,7 @@ from transformers.utils import logging
 from vanilla_transformer.scripts.compare_variants import figures, train_variant
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments
 from vanilla_transformer.scripts.explain.panels import Curves
-from vanilla_transformer.training.plots import read_metrics
+from vanilla_transformer.training.reports.plots import read_metrics
 
 
 PAPER: dict[str, Any] = {}  # the recipe as it is: what most topics compare with

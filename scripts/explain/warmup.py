@@ -6,7 +6,7 @@ from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
-from vanilla_transformer.training.schedule import peak_rate, share_of_peak
+from vanilla_transformer.training.learning_rate import peak_rate, share_of_peak
 
 
 # d_model and warm-up steps: the paper has the first two.

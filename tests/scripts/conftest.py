@@ -9,7 +9,11 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer, with_mask_token
+from vanilla_transformer.models.tokenization_vanilla_transformer import (
+    load_tokenizers,
+    train_tokenizer,
+    with_mask_token,
+)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import one_line
+from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.scripts import backtranslate
 
 

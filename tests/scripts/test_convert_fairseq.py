@@ -8,7 +8,7 @@ import torch
 from transformers import AutoTokenizer
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.converters.marian import LAYER_NAMES, rename
+from vanilla_transformer.converters.from_and_to_marian import LAYER_NAMES, rename
 from vanilla_transformer.scripts.convert_fairseq import main
 
 

@@ -7,7 +7,7 @@ import pytest
 from sacrebleu.metrics import BLEU
 
 from vanilla_transformer import Translator
-from vanilla_transformer.atomic_writes import one_line
+from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.scripts import distill
 
 

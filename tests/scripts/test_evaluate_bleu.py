@@ -9,7 +9,7 @@ from transformers import GenerationConfig
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import evaluate_bleu
-from vanilla_transformer.training.metrics import measure
+from vanilla_transformer.training.evaluation.metrics import measure
 
 
 SOURCES = ["The cat sleeps.", "A dog runs in the garden.", "", "The cat runs in the garden and the dog sleeps."]

@@ -7,7 +7,7 @@ import pytest
 from transformers import AutoTokenizer, MarianConfig, MarianMTModel
 
 from vanilla_transformer import Translator
-from vanilla_transformer.converters.ctranslate2 import Quantization, translate
+from vanilla_transformer.converters.to_ctranslate2 import Quantization, translate
 from vanilla_transformer.scripts import export_ctranslate2
 
 

@@ -1,11 +1,11 @@
-"""Mistakes of the command. `tests/vanilla_transformer/backends/test_onnx.py` exports with it and translates."""
+"""Mistakes of the command. `tests/vanilla_transformer/engines/test_onnx_engine.py` exports with it and translates."""
 
 import sys
 from typing import get_args, get_type_hints
 
 import pytest
 
-from vanilla_transformer.backends import OnnxBackend
+from vanilla_transformer.engines import OnnxBackend
 from vanilla_transformer.scripts import export_onnx
 
 

@@ -10,9 +10,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.hub import SENTENCES, check, export, require_whole
+from vanilla_transformer.hub.check_export import SENTENCES, check, require_whole
+from vanilla_transformer.hub.export_folder import export
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers, train_tokenizer
 from vanilla_transformer.scripts import evaluate_bleu, export_to_hub
-from vanilla_transformer.tokenization_vanilla_transformer import TARGET, load_tokenizers, train_tokenizer
 from vanilla_transformer.training import train
 
 

@@ -19,10 +19,10 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.positions import POSITIONS, AddedPositions
+from vanilla_transformer.models.positions import POSITIONS, AddedPositions
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.scripts import plot_attention
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-from vanilla_transformer.training import plots
+from vanilla_transformer.training.reports import plots
 
 
 SOURCE, TARGET = "The cat sleeps.", "Ein Hund läuft im Garten."

@@ -278,7 +278,7 @@ def test_an_output_that_can_not_be_written_is_refused_before_the_work(model_fold
 
 def test_a_long_line_is_cut_with_a_warning_or_translated_in_chunks(model_folder, tmp_path, capsys, monkeypatch):
     warnings = []
-    monkeypatch.setattr("vanilla_transformer.translation.logger.warning", warnings.append)
+    monkeypatch.setattr("vanilla_transformer.translation.translator.logger.warning", warnings.append)
     lines = write(tmp_path / "in", ["The cat sleeps.", "The cat sleeps. A dog runs in the garden. The cat sleeps."])
     arguments = ["--model", str(model_folder), "--input", lines, "--max_source_tokens", "16", *QUICK]
     translate.main(arguments)

@@ -7,11 +7,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import losses
 from vanilla_transformer import Translator
-from vanilla_transformer.positions import POSITIONS, WITH_POSITION_BIAS, PositionEncoding
-from vanilla_transformer.scores import SCORES, Score
+from vanilla_transformer.models.attention_scores import SCORES, Score
+from vanilla_transformer.models.positions import POSITIONS, WITH_POSITION_BIAS, PositionEncoding
+from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train as train_script
-from vanilla_transformer.training import train_accelerate
-from vanilla_transformer.training.objectives import OBJECTIVES
+from vanilla_transformer.training.objectives.cross_entropy import OBJECTIVES
 
 
 class NearFirst(PositionEncoding):

@@ -17,7 +17,7 @@ from torch.testing import assert_close
 
 
 TRAIN = "vanilla_transformer.training.train"
-LOOP = "vanilla_transformer.training.train_accelerate"
+LOOP = "vanilla_transformer.training.accelerate_loop"
 
 
 @pytest.fixture
@@ -208,8 +208,8 @@ def evaluate_sharded(folder: str) -> None:
     from transformers import AutoTokenizer
 
     from vanilla_transformer import VanillaTransformerForConditionalGeneration
+    from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
     from vanilla_transformer.training.trainer import TranslationTrainer
-    from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
     tokenizer = AutoTokenizer.from_pretrained(folder)
     words = ["a b c", "d e", "f g h a b c d", "b", "c d e f"]
@@ -246,7 +246,7 @@ def evaluate_sharded(folder: str) -> None:
 @pytest.mark.slow
 def test_a_sharded_model_is_evaluated_whole(tmp_path):
     from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-    from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+    from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 
     tokenizer = train_tokenizer(["a b c d e f g h"], vocab_size=270, min_frequency=1, show_progress=False)
     tokenizer.save_pretrained(tmp_path)

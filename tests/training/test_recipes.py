@@ -8,9 +8,9 @@ from accelerate.commands.config.config_args import load_config_from_file
 from transformers import AutoConfig
 
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.command_line.parsing import parse_arguments
 from vanilla_transformer.scripts import compare_variants
 from vanilla_transformer.training import train
-from vanilla_transformer.training.arguments import parse_arguments
 
 
 FOLDER = Path(train.__file__).parent

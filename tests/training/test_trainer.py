@@ -20,12 +20,12 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.loss import LabelSmoothedCrossEntropy
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
-from vanilla_transformer.training.corpus import tokenize
-from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.data.parallel_corpus import tokenize
 from vanilla_transformer.training.trainer import TranslationTrainer
-from vanilla_transformer.training.training_arguments import TranslationTrainingArguments
 
 
 @pytest.mark.slow

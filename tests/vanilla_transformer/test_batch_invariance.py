@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from vanilla_transformer import Translator
-from vanilla_transformer.training.demo.grammar import demo_corpus
+from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
 
 
 ROOT = Path(__file__).parent.parent.parent

@@ -8,13 +8,13 @@ from torch import nn
 from torch.testing import assert_close
 
 from vanilla_transformer import PRESETS, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.modeling_vanilla_transformer import (
+from vanilla_transformer.models.attention_scores import ScaledDotProduct
+from vanilla_transformer.models.modeling_vanilla_transformer import (
     VanillaTransformerAttention,
     VanillaTransformerEncoderLayer,
     VanillaTransformerFeedForward,
     eager_attention_forward,
 )
-from vanilla_transformer.scores import ScaledDotProduct
 
 
 def test_scaled_dot_product_attention_by_its_formula():

@@ -15,11 +15,12 @@ from huggingface_hub.errors import StrictDataclassError
 from torch import nn
 from torch.testing import assert_close
 
-from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration, beam_search
-from vanilla_transformer.hub import export
-from vanilla_transformer.positions import POSITIONS, WITH_POSITION_BIAS, AddedPositions, PositionEncoding
-from vanilla_transformer.scores import SCORES, Score
-from vanilla_transformer.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.hub.export_folder import export
+from vanilla_transformer.models import beam_search
+from vanilla_transformer.models.attention_scores import SCORES, Score
+from vanilla_transformer.models.positions import POSITIONS, WITH_POSITION_BIAS, AddedPositions, PositionEncoding
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 
 
 class TriangleWave(AddedPositions):

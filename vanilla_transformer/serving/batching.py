@@ -11,7 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from ..translation import Hypothesis
+from vanilla_transformer.translation.translator import Hypothesis
+
 from .errors import RequestError
 
 

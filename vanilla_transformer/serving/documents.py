@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..sentences import join_translations, split_sentences
+from vanilla_transformer.translation.sentences import join_translations, split_sentences
+
 from .words import WordAttention
 
 

@@ -15,10 +15,10 @@ import gradio
 from fastapi import FastAPI
 from starlette.requests import Request
 
-from .api import Service, within
 from .documents import translate_text
 from .errors import RequestError
-from .requests import TranslationRequest, checked
+from .request_schema import TranslationRequest, checked
+from .routes import Service, within
 from .words import END, Span, WordAttention, word_attention
 
 

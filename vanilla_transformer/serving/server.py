@@ -16,9 +16,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from transformers.utils import logging
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .api import Service, end, make_app
+from .access_limits import Limits
 from .batching import RETRY
-from .limits import Limits
+from .routes import Service, end, make_app
 
 
 logger = logging.get_logger(__name__)

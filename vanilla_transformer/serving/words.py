@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..translation import Hypothesis
+from vanilla_transformer.translation.translator import Hypothesis
 
 
 WORD = re.compile(r"\w+|[^\w\s]")

@@ -5,8 +5,8 @@ import math
 import pytest
 
 from vanilla_transformer.scripts.benchmarks import benchmark, data, end_to_end
-from vanilla_transformer.training.arguments import CorpusArguments
-from vanilla_transformer.training.batching import TokenBatchSampler
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.token_batches import TokenBatchSampler
 
 
 def test_both_trainers_see_every_pair_once(text, capsys, rows, in_this_process, monkeypatch):

@@ -5,7 +5,7 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from vanilla_transformer.scripts.benchmarks import peers, train
-from vanilla_transformer.training.arguments import CorpusArguments
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -3,7 +3,7 @@
 import pytest
 
 from vanilla_transformer.scripts.benchmarks import benchmark, train
-from vanilla_transformer.training.arguments import CorpusArguments
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 
 
 @pytest.mark.parametrize("order", ["bucketed", "random"])

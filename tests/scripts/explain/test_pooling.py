@@ -4,7 +4,7 @@ import torch
 from torch.testing import assert_close
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.scores import SCORES
+from vanilla_transformer.models.attention_scores import SCORES
 from vanilla_transformer.scripts.explain import pooling
 
 

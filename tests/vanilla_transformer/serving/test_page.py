@@ -7,7 +7,7 @@ import pytest
 import torch
 from starlette.testclient import TestClient
 
-from vanilla_transformer.serving.limits import ApiKeys
+from vanilla_transformer.serving.access_limits import ApiKeys
 from vanilla_transformer.serving.page import Page, attention_html
 from vanilla_transformer.serving.server import make_site
 from vanilla_transformer.serving.words import WordAttention

@@ -24,8 +24,8 @@ from libretranslatepy import LibreTranslateAPI
 
 from vanilla_transformer import Translator
 from vanilla_transformer.serving import server as server_module
-from vanilla_transformer.serving.api import make_app
-from vanilla_transformer.serving.limits import ApiKeys
+from vanilla_transformer.serving.access_limits import ApiKeys
+from vanilla_transformer.serving.routes import make_app
 from vanilla_transformer.serving.server import make_site
 
 from .conftest import BUNDLED, make_service, running

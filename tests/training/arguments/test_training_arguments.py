@@ -1,0 +1,49 @@
+from types import SimpleNamespace
+
+import pytest
+from transformers import AutoConfig
+
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+
+
+@pytest.fixture
+def make_arguments(tmp_path):
+    return lambda **keys: TranslationTrainingArguments(
+        output_dir=str(tmp_path), use_cpu=True, report_to="none", **keys
+    )
+
+
+def test_a_weight_selects_r_drop(make_arguments):
+    assert make_arguments().objective == "cross_entropy"
+    assert make_arguments(r_drop=5.0).objective == "r_drop"
+    assert make_arguments(r_drop=5.0, objective="r_drop").objective == "r_drop"
+
+
+@pytest.mark.parametrize(
+    ("keys", "message"),
+    [
+        ({"objective": "r_dorp"}, r"objective='r_dorp' is unknown \(did you mean 'r_drop'\?\)"),
+        ({"objective": "r_drop"}, r"objective='r_drop' and r_drop=0.0 do not go together"),
+        ({"r_drop": -1.0}, r"r_drop=-1.0 must not be negative"),
+        ({"max_steps": 0}, r"max_steps=0 must be 1 or more, or -1 to count num_train_epochs"),
+        ({"max_steps": -2}, r"max_steps=-2 must be 1 or more"),
+        ({"max_tokens": 0}, r"max_tokens=0 must be a whole number of 1 or more"),
+    ],
+)
+def test_a_bad_value_is_named(make_arguments, keys, message):
+    with pytest.raises(ValueError, match=message):
+        make_arguments(**keys)
+
+
+@pytest.mark.parametrize("model_type", ["vanilla_transformer", "marian", "t5"])
+def test_the_papers_rate_follows_the_models_width(make_arguments, model_type):
+    config = AutoConfig.for_model(model_type, d_model=64)
+    assert make_arguments(warmup_steps=100).rate_for(config) == pytest.approx((64 * 100) ** -0.5)
+    assert make_arguments(warmup_steps=100, rate_factor=2.0).rate_for(config) == pytest.approx(2 * (64 * 100) ** -0.5)
+    assert make_arguments(learning_rate=1e-3).rate_for(config) == 1e-3
+
+
+def test_a_config_without_a_width_needs_a_learning_rate(make_arguments):
+    config = SimpleNamespace(model_type="no_width")
+    with pytest.raises(ValueError, match=r"no_width has no hidden_size.*set learning_rate"):
+        make_arguments().rate_for(config)

@@ -1,0 +1,152 @@
+"""Real processes share the work of a corpus. Killed at any time, the result is that of one process."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.scripts.conftest import model_folder  # noqa: F401 (a fixture)
+from vanilla_transformer.bulk_translation.workers import WorkerArguments, share_cores
+from vanilla_transformer.scripts import translate
+
+
+WORDS = ["The", "cat", "sleeps.", "A", "dog", "runs", "in", "the", "garden."]
+QUICK = ["--device", "cpu", "--max_extra_tokens", "3"]
+
+
+@pytest.fixture
+def words(model_folder, tmp_path):  # noqa: F811
+    """Returns a function: name of the output -> words of a command line that translates 600 lines."""
+    draw = random.Random(0)
+    lines = [" ".join(draw.choice(WORDS) for _ in range(draw.randint(0, 9))) for _ in range(600)]
+    (tmp_path / "in.en").write_text("".join(f"{line}\n" for line in lines))
+    where = ["--model", str(model_folder), "--input", str(tmp_path / "in.en"), "--window", "1", *QUICK]
+    return lambda name, *more: [*where, "--output", str(tmp_path / name), *more]
+
+
+@pytest.fixture
+def expected(words, tmp_path) -> bytes:
+    """The translation by one process, line by line."""
+    translate.main(words("plain"))
+    return (tmp_path / "plain").read_bytes()
+
+
+def start(arguments: list[str], *launcher: str) -> subprocess.Popen:
+    command = [sys.executable, *launcher, "-m", "vanilla_transformer.scripts.translate", *arguments]
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd="/")
+
+
+def finished_shards(folder: Path) -> int:
+    return len(list(folder.glob("shard-*.txt")))
+
+
+def wait_for_shards(folder: Path, number: int, process: subprocess.Popen) -> None:
+    for _ in range(60_000):  # ten minutes: a run that hangs must not hang the tests
+        if finished_shards(folder) >= number or process.poll() is not None:
+            return
+        time.sleep(0.01)
+    process.kill()
+
+
+def workers_of(process: subprocess.Popen) -> list[int]:
+    """The processes that a command has started and that run."""
+    children = psutil.Process(process.pid).children()
+    running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return [child.pid for child in running if "spawn_main" in " ".join(child.cmdline())]
+
+
+def runs(number: int) -> bool:
+    try:
+        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def wait_for_end(processes: list[int]) -> None:
+    """Waits until processes have ended, whose parent was killed."""
+    for _ in range(6000):
+        if not any(map(runs, processes)):
+            return
+        time.sleep(0.01)
+    pytest.fail("a worker has outlived its parent")
+
+
+@pytest.mark.slow
+def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expected, tmp_path):
+    draw, folder, command = random.Random(1), tmp_path / "out", words("out", "--shards", "60", "--processes", "2")
+    kills = {"parent": 0, "worker": 0}
+    process = start(command)
+    while sum(kills.values()) < 10:
+        if process.poll() is not None:
+            assert process.returncode == -signal.SIGKILL, "it was done before ten kills: give it more lines"
+            process = start(command)
+        wait_for_shards(folder, finished_shards(folder) + draw.randint(1, 3), process)
+        time.sleep(draw.random() / 10)
+        workers = workers_of(process)
+        victim = draw.choice(["parent", "worker"]) if workers else "parent"
+        os.kill(workers[0] if victim == "worker" else process.pid, signal.SIGKILL)
+        kills[victim] += 1
+        if victim == "parent":
+            process.wait()
+            wait_for_end(workers)
+    if process.poll() is not None:
+        process = start(command)
+    assert process.wait(600) == 0
+    print(kills)
+    assert min(kills.values()) > 0
+    assert (folder / "translations.txt").read_bytes() == expected
+    assert {path.name for path in folder.iterdir()} == {"manifest.json", "translations.txt"}
+
+
+@pytest.mark.slow
+def test_torchrun_gives_every_process_shards(words, expected, tmp_path):
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+    assert start(words("out", "--shards", "8"), *launcher).wait(600) == 0
+    assert (tmp_path / "out" / "translations.txt").read_bytes() == expected
+
+
+@pytest.mark.slow
+def test_ray_gives_the_same_bytes(words, expected, tmp_path, monkeypatch):
+    ray = pytest.importorskip("ray")
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        translate.main(words("out", "--shards", "8", "--engine", "ray", "--processes", "2"))
+    finally:
+        ray.shutdown()
+    assert (tmp_path / "out" / "translations.txt").read_bytes() == expected
+
+
+def test_ray_that_is_missing_is_named(words, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SystemExit, match=r"--engine ray needs Ray, which is not installed: pip install 'ray\[data\]'"):
+        translate.main(words("out", "--shards", "2", "--engine", "ray"))
+
+
+def test_a_launcher_and_processes_exclude_each_other(monkeypatch):
+    with pytest.raises(ValueError, match="processes=0 must be at least 1"):
+        WorkerArguments(processes=0)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert WorkerArguments().processes is None
+    with pytest.raises(ValueError, match="The launcher starts the processes already: leave out --processes"):
+        WorkerArguments(processes=2)
+
+
+def test_processes_share_the_cores(monkeypatch):
+    threads = []
+    monkeypatch.setattr("torch.get_num_threads", lambda: 8)
+    monkeypatch.setattr("torch.set_num_threads", threads.append)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    share_cores(2)
+    assert threads == []  # the user has decided
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    share_cores(3)
+    assert threads == [2]
+    assert os.environ["OMP_NUM_THREADS"] == "2"
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # so that the value above ends with this test

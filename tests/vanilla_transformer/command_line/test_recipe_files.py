@@ -1,0 +1,40 @@
+"""Recipes are found by name, listed, and copied with their comments."""
+
+import pytest
+import yaml
+
+from vanilla_transformer.command_line.recipe_files import (
+    FOLDER,
+    describe_recipes,
+    find_recipe,
+    recipe_names,
+    save_recipe,
+)
+from vanilla_transformer.training import train
+
+
+def test_a_recipe_is_found_by_name_and_a_file_of_that_name_first(tmp_path, monkeypatch):
+    assert find_recipe("demo") == FOLDER / "demo.yaml"
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo").write_text("dataset: demo\n")
+    assert find_recipe("demo").read_text() == "dataset: demo\n"
+    with pytest.raises(ValueError, match=r"There is no recipe 'dmo' \(did you mean 'demo'\?\): give a name \(demo, "):
+        find_recipe("dmo")
+
+
+def test_every_recipe_is_listed_with_what_it_is(capsys):
+    train.main(["--list_recipes"])
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == recipe_names()
+    assert lines == describe_recipes().splitlines()
+    assert all(len(line.split()) > 5 for line in lines)
+
+
+def test_a_copy_of_a_recipe_has_its_comments_and_replaces_nothing(tmp_path, capsys):
+    copy = tmp_path / "mine.yaml"
+    train.main(["demo", "--save_recipe", str(copy)])
+    assert copy.read_text(encoding="utf-8") == (FOLDER / "demo.yaml").read_text(encoding="utf-8")
+    assert f"vanilla-train {copy}" in capsys.readouterr().out
+    assert yaml.safe_load(copy.read_text())["dataset"] == "demo"
+    with pytest.raises(ValueError, match=r"mine\.yaml exists: choose another name"):
+        save_recipe("demo", str(copy))

@@ -1,0 +1,353 @@
+"""A `Translator` that decodes in CTranslate2 answers as the one in torch does, and says what the engine lacks."""
+
+import json
+import os
+import pickle
+import shutil
+import signal
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
+
+from vanilla_transformer import (
+    RnnSearchConfig,
+    RnnSearchForConditionalGeneration,
+    Translator,
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+)
+from vanilla_transformer.converters.from_and_to_marian import to_marian
+from vanilla_transformer.converters.to_ctranslate2 import export
+from vanilla_transformer.engines import CTranslate2Backend
+from vanilla_transformer.engines.ctranslate2_engine import CACHE_FOLDER, FINGERPRINT_FILE
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, train_tokenizer
+
+
+ctranslate2 = pytest.importorskip("ctranslate2")
+
+TEXTS = ["A dog runs.", "Two men are standing on a ladder.", "A cat", "the cat and the dog sleep under a tree", ""] * 2
+# Both searches end in the same way.
+ALIKE = {"early_stopping": True, "max_new_tokens": 12}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return train_tokenizer(TEXTS, vocab_size=290, min_frequency=1, show_progress=False)
+
+
+def model_of(**fields) -> VanillaTransformerForConditionalGeneration:
+    torch.manual_seed(2)
+    sizes = {"vocab_size": 300, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2, "initializer_gain": 1.0}
+    model = VanillaTransformerForConditionalGeneration(
+        VanillaTransformerConfig.from_preset("tiny", **{**sizes, **fields})
+    )
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(2.0)  # livelier than fresh weights
+    return model.eval()
+
+
+@pytest.fixture(scope="module")
+def translators(tokenizer):
+    model = model_of()
+    return Translator(model, tokenizer), Translator(model, tokenizer, backend="ctranslate2")
+
+
+@pytest.fixture
+def saved(tokenizer, tmp_path):
+    model_of().save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"n_best": 3},
+        {"n_best": 4, "length_penalty": 1.0, "penalty": "length"},
+        {"length_penalty": 0.0, "num_beams": 3},
+        {"num_beams": 1},
+        {"prefix": "the dog"},
+        {"min_new_tokens": 6},
+    ],
+    ids=str,
+)
+def test_the_same_translations_and_scores(translators, options):
+    expected, found = (list(each.translate(TEXTS, **ALIKE, **options)) for each in translators)
+    assert [[each.text for each in row] for row in found] == [[each.text for each in row] for row in expected]
+    for ours, theirs in zip(expected, found, strict=True):
+        assert [each.score for each in theirs] == pytest.approx([each.score for each in ours], abs=2e-4)
+
+
+def test_each_text_has_its_own_limit(translators):
+    """Those of the batch are not the same: three tokens and many."""
+    options = {"early_stopping": True, "max_extra_tokens": 1}
+    expected, found = (list(each.translate(TEXTS, **options)) for each in translators)
+    assert [row[0].text for row in found] == [row[0].text for row in expected]
+    assert [row[0].score for row in found] == pytest.approx([row[0].score for row in expected], abs=2e-4)
+    assert len({len(row[0].text) for row in found}) > 2
+
+
+def test_the_least_length_is_that_of_what_follows_the_prefix(tokenizer):
+    model = model_of(output_bias=True)
+    with torch.no_grad():
+        model.lm_head.bias[model.config.eos_token_id] += 60  # it would rather say nothing
+    options = {"prefix": "the cat and the dog", "min_new_tokens": 5, "num_beams": 1, "max_new_tokens": 9}
+    expected = Translator(model, tokenizer)(TEXTS, **options)
+    assert Translator(model, tokenizer, backend="ctranslate2")(TEXTS, **options) == expected
+    assert all(len(text) > len(options["prefix"]) for text in expected if text)
+
+
+@pytest.mark.parametrize("kind", ["shared", "two vocabularies", "marian"])
+def test_given_translations_have_the_same_probability(tokenizer, kind):
+    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
+    model, tokenizers = model_of(), [tokenizer]
+    if kind == "marian":
+        model = to_marian(model_of(position_encoding="sinusoidal_halves"))
+    elif kind == "two vocabularies":
+        model, tokenizers = model_of(target_vocab_size=280), [tokenizer, target]
+    pairs = [(text, other) for text in TEXTS for other in ("zwei Hunde", "ein Hund läuft", "")]
+    expected = list(Translator(model, *tokenizers).score(pairs))
+    found = list(Translator(model, *tokenizers, backend="ctranslate2").score(pairs))
+    assert [each.tokens for each in found] == [each.tokens for each in expected]
+    assert [each.log_probability for each in found] == pytest.approx(
+        [each.log_probability for each in expected], abs=1e-3
+    )
+
+
+def test_two_vocabularies(tokenizer):
+    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
+    model = model_of(target_vocab_size=280)
+    expected = Translator(model, tokenizer, target)(TEXTS, **ALIKE)
+    assert Translator(model, tokenizer, target, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_marian_decodes_there_too(tokenizer):
+    marian = to_marian(model_of(position_encoding="sinusoidal_halves"))
+    expected = Translator(marian, tokenizer)(TEXTS, **ALIKE)
+    assert Translator(marian, tokenizer, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_samples(translators):
+    _, there = translators
+    likeliest = there(TEXTS, num_beams=1, **ALIKE)
+    assert there(TEXTS, sample=True, top_k=1, max_new_tokens=12) == likeliest
+    drawn = list(there.translate(TEXTS, sample=True, temperature=2.0, top_k=0, n_best=3, max_new_tokens=12))
+    assert [[each.text for each in row] for row in drawn] != [[text] * 3 for text in likeliest]
+    assert all(each.score is None for row in drawn for each in row)
+
+
+# --- kept beside the model ---
+
+
+def test_it_is_converted_once_and_again_when_the_model_changes(saved, monkeypatch):
+    def load(**options) -> CTranslate2Backend:
+        return Translator.from_pretrained(saved, backend="ctranslate2", **options).model
+
+    load()
+    load(quantization="int8")
+    assert {path.name for path in (saved / CACHE_FOLDER).iterdir()} == {"float32", "int8"}
+    # No torch model is needed any more ...
+    with monkeypatch.context() as patch:
+        patch.setattr(AutoModelForSeq2SeqLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded again"))
+        load()
+        load(quantization="int8")
+    # ... until there are other weights.
+    before = (saved / CACHE_FOLDER / "float32" / "model.bin").read_bytes()
+    other = AutoModelForSeq2SeqLM.from_pretrained(saved)
+    torch.nn.init.zeros_(other.lm_head.weight)
+    other.save_pretrained(saved)
+    os.utime(saved / "model.safetensors", ns=(1, 1))  # whatever the clock's grain
+    load()
+    assert (saved / CACHE_FOLDER / "float32" / "model.bin").read_bytes() != before
+
+
+def test_a_kept_one_translates_as_the_first_time(saved):
+    expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
+    for _ in range(2):
+        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_a_folder_that_can_not_be_written_to_is_translated_from_all_the_same(saved, caplog):
+    expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
+    (saved / CACHE_FOLDER).write_text("a file where the folder should be")
+    assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+    assert "the model is converted at each start" in caplog.text
+
+
+def test_a_conversion_that_fails_leaves_the_older_one(saved, monkeypatch):
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    before = sorted((saved / CACHE_FOLDER).rglob("*"))
+    os.utime(saved / "config.json", ns=(1, 1))
+    monkeypatch.setattr("vanilla_transformer.engines.ctranslate2_engine.export", lambda *_, **__: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        Translator.from_pretrained(saved, backend="ctranslate2")
+    assert sorted((saved / CACHE_FOLDER).rglob("*")) == before
+
+
+def test_a_model_without_settings_for_decoding(saved):
+    expected = Translator.from_pretrained(saved)(TEXTS, **ALIKE)
+    (saved / "generation_config.json").unlink()
+    assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_what_it_was_made_from_is_written_down(saved):
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    record = json.loads((saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).read_text(encoding="utf-8"))
+    known = {"model.safetensors", "config.json", "tokenizer.json", "ctranslate2", "format"}
+    assert known <= record["made_from"].keys()
+    assert {"model.bin", "config.json"} <= record["digests"].keys()
+
+
+def test_files_that_change_while_they_are_converted_are_converted_again(saved, monkeypatch):
+    def export_slowly(*args, **options):
+        export(*args, **options)
+        os.utime(saved / "model.safetensors", ns=(1, 1))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("vanilla_transformer.engines.ctranslate2_engine.export", export_slowly)
+        Translator.from_pretrained(saved, backend="ctranslate2")
+    assert not (saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).exists()
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    assert (saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).exists()
+
+
+def test_others_may_read_what_is_kept(saved):
+    Translator.from_pretrained(saved, backend="ctranslate2")
+    mask = os.umask(0)
+    os.umask(mask)
+    assert (saved / CACHE_FOLDER / "float32").stat().st_mode & 0o777 == 0o777 & ~mask
+
+
+def test_missing_weights_get_a_sentence(saved):
+    (saved / "model.safetensors").unlink()
+    with pytest.raises(ValueError, match=r"can't be loaded .*: give a folder with a model and its tokenizer"):
+        Translator.from_pretrained(saved, backend="ctranslate2")
+
+
+def test_the_tokenizer_of_the_target_comes_along(tokenizer, tmp_path):
+    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
+    model_of(target_vocab_size=280).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    target.save_pretrained(tmp_path / TARGET)
+    expected = Translator.from_pretrained(tmp_path)(TEXTS, **ALIKE)
+    assert Translator.from_pretrained(tmp_path, backend="ctranslate2")(TEXTS, **ALIKE) == expected
+
+
+def test_a_damaged_one_is_made_again(saved):
+    expected = Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS[:2], **ALIKE)
+    for name, damage in [
+        ("model.bin", lambda content: content[:-9] + b"9" + content[-8:]),  # one byte of a weight
+        ("model.bin", lambda content: content[:100]),
+        ("config.json", lambda content: b"[]"),
+        ("shared_vocabulary.json", None),
+        (FINGERPRINT_FILE, lambda content: b"[]"),
+    ]:
+        path = saved / CACHE_FOLDER / "float32" / name
+        whole = path.read_bytes()
+        path.write_bytes(damage(whole)) if damage else path.unlink()
+        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS[:2], **ALIKE) == expected
+        assert path.read_bytes() == whole
+
+
+# --- other processes ---
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_forked_process_opens_an_engine_of_its_own(translators, saved):
+    _, in_memory = translators
+    for translator in (in_memory, Translator.from_pretrained(saved, backend="ctranslate2")):
+        expected = translator(TEXTS[:4], **ALIKE)  # the engine's threads are in use
+        child = os.fork()
+        if child == 0:
+            signal.alarm(60)  # it used to hang
+            os._exit(0 if translator(TEXTS[:4], **ALIKE) == expected else 1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert translator(TEXTS[:4], **ALIKE) == expected
+
+
+def test_it_can_be_pickled(translators, saved):
+    _, in_memory = translators
+    from_folder = Translator.from_pretrained(saved, backend="ctranslate2")
+    pickled = [pickle.dumps(translator) for translator in (in_memory, from_folder)]
+    shutil.rmtree(saved)  # all is in the pickle
+    for translator, content in zip((in_memory, from_folder), pickled, strict=True):
+        expected = translator(TEXTS[:4], **ALIKE)
+        copy = pickle.loads(content)
+        assert copy(TEXTS[:4], **ALIKE) == expected
+        assert pickle.loads(pickle.dumps(copy))(TEXTS[:4], **ALIKE) == expected
+
+
+# --- what the engine lacks ---
+
+
+def test_options_it_lacks_are_named(translators):
+    _, there = translators
+    with pytest.raises(ValueError, match=r"CTranslate2 lacks the option repetition_penalty: leave it out, or"):
+        there.translate(TEXTS, repetition_penalty=1.2)  # before anything is asked for
+    with pytest.raises(ValueError, match=r"early_stopping='never': CTranslate2 always ends with the first num_beams"):
+        there(TEXTS, early_stopping="never")
+    with pytest.raises(ValueError, match=r"penalty='other' is unknown: choose one of gnmt, length"):
+        there(TEXTS, penalty="other")
+    with pytest.raises(ValueError, match=r"CTranslate2 does not support attention=True"):
+        list(there.translate(TEXTS, attention=True))
+    with pytest.raises(ValueError, match=r"CTranslate2 does not support attend\(\)"):
+        there.attend("a", "b")
+
+
+def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
+    t5 = T5ForConditionalGeneration(T5Config(vocab_size=300, d_model=16, d_kv=4, d_ff=32, num_layers=1, num_heads=4))
+    rnn = RnnSearchForConditionalGeneration(RnnSearchConfig(vocab_size=300, hidden_size=8, attention_size=8))
+    for model, model_type in ((t5, "t5"), (rnn, "rnn_search")):
+        with pytest.raises(
+            ValueError, match=rf"takes models of type vanilla_transformer and marian, not '{model_type}'"
+        ):
+            Translator(model, tokenizer, backend="ctranslate2")
+    with pytest.raises(ValueError, match=r"backend='marian' is unknown: choose one of torch, ctranslate2"):
+        Translator(model_of(), tokenizer, backend="marian")
+    with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):
+        Translator(model_of(), tokenizer, backend="ctranslate2", quantization="int4")
+    with pytest.raises(ValueError, match=r"quantization='../x' is unknown"):
+        Translator.from_pretrained(saved, backend="ctranslate2", quantization="../x")
+    assert not (saved / CACHE_FOLDER).exists()
+    with pytest.raises(ValueError, match=r"dtype='float16': CTranslate2 calls it quantization"):
+        Translator.from_pretrained(saved, backend="ctranslate2", dtype="float16")
+    with pytest.raises(ValueError, match=r"torch_dtype='float16': CTranslate2 calls"):
+        Translator.from_pretrained(saved, backend="ctranslate2", torch_dtype="float16")
+
+
+def test_long_texts_are_cut_where_its_positions_end(tokenizer, caplog):
+    model = model_of(max_position_embeddings=16)
+    translator = Translator(model, tokenizer, backend="ctranslate2")
+    assert len(translator(["a dog " * 40])) == 1
+    assert "CTranslate2 reads 16: the rest is cut off" in caplog.text
+    with pytest.raises(ValueError, match=r"CTranslate2 has 16 positions for this model, too few for 0 tokens of a"):
+        translator(["a dog"], max_new_tokens=40)
+
+
+def test_settings_of_the_model_that_have_no_effect_are_named(tokenizer, caplog):
+    model = model_of()
+    Translator(model, tokenizer, backend="ctranslate2")
+    assert not caplog.text
+    model.generation_config.repetition_penalty = 1.3
+    model.generation_config.bad_words_ids = [[20, 30]]
+    Translator(model, tokenizer, backend="ctranslate2")
+    assert "sets: repetition_penalty, bad_words_ids of several tokens. Leave out backend" in caplog.text
+
+
+def test_eight_threads_get_what_one_thread_gets(tokenizer):
+    translator = Translator(model_of(), tokenizer, backend="ctranslate2", max_tokens=600)
+    texts = [f"{TEXTS[index % 4]} {index}" for index in range(200)]
+
+    def translate(prefix: str | None) -> list[tuple[str, float | None]]:
+        results = translator.translate(texts, prefix=prefix, num_beams=2, max_new_tokens=4)
+        return [(hypothesis.text, hypothesis.score) for (hypothesis,) in results]
+
+    prefixes = ["A", None] * 4
+    expected = {prefix: translate(prefix) for prefix in prefixes[:2]}
+    with ThreadPoolExecutor(8) as pool:
+        results = list(pool.map(translate, prefixes))
+    assert results == [expected[prefix] for prefix in prefixes]

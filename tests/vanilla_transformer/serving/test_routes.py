@@ -1,0 +1,272 @@
+import asyncio
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+from vanilla_transformer.serving.access_limits import ApiKeys
+from vanilla_transformer.serving.routes import Service, make_app
+from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name
+from vanilla_transformer.translation.languages import Languages
+
+from .conftest import UpperCaseTranslator, make_service
+
+
+QUERY = {"q": "a dog", "source": "en", "target": "de"}
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A client of a server with few limits. It sees what a client over the network sees."""
+    with client_of(make_service(max_characters=100, max_texts=3, max_sentence_tokens=10)) as client:
+        yield client
+
+
+def client_of(service, **options):
+    return TestClient(make_app(service, **options), raise_server_exceptions=False)
+
+
+def test_parameters_come_as_json_form_or_query(client):
+    answers = [
+        client.post("/translate", json=QUERY),
+        client.post("/translate", content=json.dumps(QUERY)),
+        client.post("/translate", data=QUERY),
+        client.post("/translate", params=QUERY),
+        client.post("/translate", params={"q": "a dog"}, json={"source": "en", "target": "de"}),
+        client.post(
+            "/translate",
+            content="".join(
+                f'--x\r\nContent-Disposition: form-data; name="{k}"\r\n\r\n{v}\r\n' for k, v in QUERY.items()
+            )
+            + "--x--\r\n",
+            headers={"Content-Type": "multipart/form-data; boundary=x"},
+        ),
+    ]
+    assert [(answer.status_code, answer.json()) for answer in answers] == [(200, {"translatedText": "A DOG"})] * 6
+
+
+def test_lists_alternatives_and_formats(client):
+    def translate(**parameters):
+        return client.post("/translate", json={**QUERY, **parameters}).json()
+
+    assert translate(q=["a", "", "b\nc"]) == {"translatedText": ["A", "", "B\nC"]}
+    assert client.post("/translate?q=a&q=b&source=en&target=de").json() == {"translatedText": ["A", "B"]}
+    assert translate(alternatives=2) == {"translatedText": "A DOG", "alternatives": ["A DOG!", "A DOG!!"]}
+    assert translate(q=["a"], alternatives=1) == {"translatedText": ["A"], "alternatives": [["A!"]]}
+    assert translate(q="<p>a <b>dog</b></p>", format="html") == {"translatedText": "<p>A <b>DOG</b></p>"}
+    assert translate(q="<b>", format="text") == {"translatedText": "<B>"}
+    assert translate(source="auto", model="upper") == {"translatedText": "A DOG"}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "words"),
+    [
+        ({"q": None}, 400, "q: "),
+        ({"q": 1}, 400, "q: "),
+        ({"q": ["a", 1]}, 400, "q: "),
+        ({"source": "fr"}, 400, "source='fr' and target='de' are not offered: the server translates en-de."),
+        ({"target": "en"}, 400, "not offered"),
+        ({"model": "/etc"}, 400, "There is no model '/etc': choose one of upper."),
+        ({"format": "pdf"}, 400, "format: "),
+        ({"alternatives": -1}, 400, "alternatives: "),
+        ({"alternatives": 4}, 400, "alternatives=4 is too many: a beam of 4 finds 3."),
+        ({"num_beams": 1000}, 400, "num_beams: "),
+        ({"q": "a" * 101}, 413, "q has 101 characters: send at most 100 at once."),
+        ({"q": ["a"] * 4}, 413, "q has 4 texts: send at most 3 at once."),
+        ({"q": "a " * 15}, 413, "has 16 tokens: split it into sentences of at most 10."),
+        ({"q": "unlucky"}, 500, "The server failed to answer."),
+    ],
+)
+def test_an_error_is_a_sentence_with_its_status(client, parameters, status, words):
+    answer = client.post("/translate", json={**QUERY, **parameters})
+    assert answer.status_code == status
+    assert list(answer.json()) == ["error"]
+    assert words in answer.json()["error"]
+    assert "passwd" not in answer.text
+    assert "Traceback" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b"[" * 10_000, "application/json", 400),
+        (b"[1]", "application/json", 400),
+        (b"\xff\xfe", "application/json", 400),
+        (b'{"q": "\\ud800", "source": "en", "target": "de"}', "application/json", 400),
+        (b"x", "multipart/form-data", 400),
+        (b"x", "multipart/form-data; boundary=y", 400),
+        (
+            b'--y\r\nContent-Disposition: form-data; name="f"; filename="f"\r\n\r\nx\r\n--y--',
+            "multipart/form-data; boundary=y",
+            400,
+        ),
+        (b" " * 20_000, "application/json", 413),
+    ],
+)
+def test_a_body_that_is_no_request_is_refused(client, body, content_type, status):
+    answer = client.post("/translate", content=body, headers={"Content-Type": content_type})
+    assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    chunked = client.post("/translate", content=iter([body]), headers={"Content-Type": content_type})
+    assert chunked.status_code == status
+
+
+def test_other_routes(client):
+    assert client.get("/languages").json() == [
+        {"code": "en", "name": "English", "targets": ["de"]},
+        {"code": "de", "name": "German", "targets": []},
+    ]
+    assert client.get("/health").json() == {"status": "ok"}
+    detection = client.post("/detect", data={"q": "Hallo"})
+    assert (detection.status_code, detection.json()["error"]) == (
+        400,
+        "This server translates from en and detects no languages: send the source.",
+    )
+    client.post("/translate", json=QUERY)
+    metrics = client.get("/metrics").text
+    assert 'vanilla_requests_total{path="/translate",status="200"}' in metrics
+    assert "vanilla_batch_sentences_count" in metrics
+    documentation = client.get("/openapi.json").json()["paths"]
+    assert list(documentation) == ["/translate", "/detect", "/languages", "/health", "/metrics"]
+    assert "alternatives" in str(documentation["/translate"]["post"]["requestBody"])
+    for path, method in (("/translate", "GET"), ("/languages", "POST")):
+        refused = client.request(method, path)
+        assert (refused.status_code, list(refused.json())) == (405, ["error"])
+    assert client.get("/nowhere").json() == {"error": "Not Found"}
+
+
+def test_no_other_origin_may_read_answers_unless_it_is_allowed(client):
+    headers = {"Origin": "http://elsewhere.example"}
+    assert "access-control-allow-origin" not in client.post("/translate", json=QUERY, headers=headers).headers
+    with client_of(make_service(), cors_origins=["http://elsewhere.example"]) as open_client:
+        allowed = open_client.post("/translate", json=QUERY, headers=headers).headers["access-control-allow-origin"]
+    assert allowed == "http://elsewhere.example"
+
+
+def test_keys_and_rates(monkeypatch):
+    with client_of(make_service(keys=ApiKeys(["secret"]), requests_per_minute=2)) as client:
+        statuses = [client.post("/translate", data={**QUERY, **key}).status_code for key in ({}, {"api_key": "x"})]
+        assert statuses == [403, 403]
+        assert client.post("/detect", data={"q": "x"}).status_code == 403
+        answers = [client.post("/translate", json={**QUERY, "api_key": "secret"}) for _ in range(3)]
+        assert [answer.status_code for answer in answers] == [200, 200, 429]
+        assert int(answers[-1].headers["Retry-After"]) > 0
+
+
+def test_several_models_are_chosen_by_language_and_name():
+    models = [
+        ServedModel(name, UpperCaseTranslator(), Languages(*pair))
+        for name, pair in (("one", ("en", "de")), ("two", ("en", "de")), ("back", ("de", "en")))
+    ]
+    catalogue = Catalogue(models)
+    with client_of(Service(catalogue)) as client:
+        assert client.post("/translate", json={**QUERY, "source": "de", "target": "en"}).status_code == 200
+        assert client.post("/translate", json={**QUERY, "model": "back"}).status_code == 400
+        auto = client.post("/translate", json={**QUERY, "source": "auto"})
+        assert auto.json()["error"] == "source='auto': this server detects no languages, send one of en, de."
+        assert client.get("/languages").json()[0]["targets"] == ["de"]
+    assert catalogue.find("en", "de").name == "one"
+    assert catalogue.find("en", "de", "two").name == "two"
+    with pytest.raises(ValueError, match="same name"):
+        Catalogue([models[0], models[0]])
+    with pytest.raises(ValueError, match="does not record its languages"):
+        ServedModel("m", UpperCaseTranslator(), Languages())
+    all_at_once = UpperCaseTranslator()
+    all_at_once.model.is_autoregressive = False
+    with pytest.raises(ValueError, match="m writes all tokens at once, and the server offers beams and prefixes"):
+        ServedModel("m", all_at_once, Languages("en", "de"))
+
+
+def test_names_hold_no_folders(tmp_path):
+    (tmp_path / "mine" / "model").mkdir(parents=True)
+    assert public_name(tmp_path / "mine") == public_name(tmp_path / "mine" / "model") == "mine"
+    assert public_name("user/model-on-the-hub") == "user/model-on-the-hub"
+
+
+def test_a_slow_engine_answers_503_and_the_queue_stays_bounded():
+    with client_of(make_service(translator=UpperCaseTranslator(seconds=0.3), max_seconds=0.05)) as client:
+        late = client.post("/translate", json=QUERY)
+        assert (late.status_code, late.json()) == (
+            503,
+            {"error": "There was no answer within 0.05 seconds: try less text."},
+        )
+        assert late.headers["Retry-After"] == "1"
+    with client_of(make_service(max_waiting=1)) as client:
+        assert client.post("/translate", json={**QUERY, "q": ["a", "b"]}).status_code == 503
+
+
+def test_a_client_that_goes_away_takes_its_sentences_along():
+    """Calls the application as a server does, and disconnects while the engine is busy."""
+    service = make_service(translator=UpperCaseTranslator(seconds=0.2))
+    app, body = make_app(service), json.dumps({**QUERY, "q": "first"}).encode()
+    scope = {"type": "http", "method": "POST", "path": "/translate", "headers": [], "query_string": b""}
+
+    async def test():
+        async with service.running():
+            model = service.catalogue.models[0]
+            busy = asyncio.create_task(model.translate(["busy"]))
+            await asyncio.sleep(0.05)
+            messages = iter([{"type": "http.request", "body": body}])
+            disconnect = asyncio.Event()
+
+            async def receive():
+                if message := next(messages, None):
+                    return message
+                await disconnect.wait()
+                return {"type": "http.disconnect"}
+
+            async def send(message):
+                pass
+
+            request = asyncio.create_task(app(scope, receive, send))
+            while not model.queue.waiting:
+                await asyncio.sleep(0.001)
+            disconnect.set()
+            await request
+            assert model.queue.waiting == 0
+            await busy
+            return model.translator.batches
+
+    assert asyncio.run(test()) == [["busy"]]
+    assert 'status="499"' in service.metrics.text().decode()
+
+
+values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary().map(repr),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=5,
+)
+names = st.sampled_from(["q", "source", "target", "format", "alternatives", "api_key", "model", "num_beams", "x"])
+bodies = st.one_of(
+    st.binary(max_size=200),
+    st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")),
+    values.map(lambda value: json.dumps(value).encode()),
+    st.dictionaries(names, values).map(lambda value: json.dumps({**QUERY, **value}).encode()),
+)
+content_types = st.sampled_from(
+    ["application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "text/plain", ""]
+)
+queries = st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]), max_size=20), max_size=4)
+
+
+@settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.sampled_from(["/translate", "/detect"]), bodies, content_types, queries)
+def test_a_thousand_bad_inputs_get_their_answer(client, path, body, content_type, query):
+    answer = client.post(path, content=body, params=query, headers={"Content-Type": content_type})
+    if answer.status_code == 200:
+        assert isinstance(answer.json()["translatedText"], str | list)
+    else:
+        assert answer.status_code in (400, 413)
+        assert list(answer.json()) == ["error"]
+
+
+def test_the_server_is_well_afterwards(client):
+    assert client.post("/translate", json=QUERY).json() == {"translatedText": "A DOG"}
+    assert "vanilla_waiting_sentences 0.0" in client.get("/metrics").text
+
+
+def test_a_backend_without_attention_of_its_own_is_refused():
+    with pytest.raises(ValueError, match="backend='onnx': the server needs attention"):
+        ServedModel.from_pretrained("anything", loading={"backend": "onnx"})

@@ -1,0 +1,53 @@
+"""A glossary finds whole words, prefers long terms, and reads a file of two columns."""
+
+import pytest
+import torch
+
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.translation.glossary import Glossary, continuing_tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "terms"),
+    [
+        ("A dog barks.", ["Hund"]),
+        ("DOG! dog, dog", ["Hund"]),
+        ("Dogs and hotdogs", []),
+        ("a hot  dog for the dog", ["Hotdog", "Hund"]),
+        ("the dog-house", ["Hund"]),
+        ("C++ is hard", ["C++-Sprache"]),
+        ("我的狗很大", ["Hund"]),
+        ("", []),
+    ],
+)
+def test_terms_of_a_text(text, terms):
+    glossary = Glossary({"dog": "Hund", "hot dog": "Hotdog", "C++": "C++-Sprache", "狗": "Hund"})
+    assert glossary.terms_for(text) == terms
+
+
+def test_a_file_has_two_columns(tmp_path):
+    path = tmp_path / "terms.tsv"
+    path.write_text("# animals\ndog\tHund\n\n cat \t Katze \n", encoding="utf-8")
+    assert Glossary.from_file(path).terms_for("cat and dog") == ["Katze", "Hund"]
+    for content, message in [
+        ("dog Hund\n", r"line 1: 'dog Hund' is not a source term, a tab and a target term"),
+        ("dog\tHund\nDog\tKöter\n", r"line 2: 'Dog' has two translations"),
+    ]:
+        path.write_text(content, encoding="utf-8")
+        with pytest.raises(ValueError, match=message):
+            Glossary.from_file(path)
+    with pytest.raises(ValueError, match="no glossary"):
+        Glossary.from_file(tmp_path / "nothing.tsv")
+    with pytest.raises(ValueError, match="give a term on both sides"):
+        Glossary({"dog": " "})
+
+
+def test_tokens_that_continue_a_word():
+    tokenizer = train_tokenizer(["ab abc abcd, ab."] * 3, vocab_size=270, show_progress=False)
+    continues = continuing_tokens(tokenizer, 280)
+    assert continues.dtype == torch.bool
+    first, *rest = tokenizer("zq, zq", add_special_tokens=False)["input_ids"]
+    assert not continues[first]
+    assert [bool(continues[token]) for token in rest if tokenizer.decode([token]) == "q"] == [True, True]
+    assert not continues[tokenizer.convert_tokens_to_ids(",")]
+    assert not continues[tokenizer.eos_token_id]

@@ -1,0 +1,206 @@
+"""The training keys of a recipe: the library's training arguments with the paper's values, and our additions."""
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import ClassVar
+
+from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
+from transformers.trainer_utils import SchedulerType
+
+from vanilla_transformer.command_line.parsing import key
+from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
+from vanilla_transformer.models.label_smoothing import Smoothing
+from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.training.learning_rate import peak_rate
+from vanilla_transformer.training.objectives.cross_entropy import require_objective
+
+
+# Arguments of the stock trainer that have another name here: name, library's default, what to set instead.
+STOCK_ARGUMENTS = [
+    ("label_smoothing_factor", 0.0, 'model_config: {"label_smoothing": ...}'),
+    ("per_device_train_batch_size", 8, "max_tokens"),
+    ("per_device_eval_batch_size", 8, "max_tokens"),
+    ("auto_find_batch_size", False, "max_tokens"),
+    ("train_sampling_strategy", "random", "nothing: token batches already group pairs of similar length"),
+    ("sortish_sampler", False, "nothing: token batches already group pairs of similar length"),
+    ("dataloader_drop_last", False, "nothing: every pair is trained on"),
+    ("prediction_loss_only", False, "eval_bleu to false"),
+    ("batch_eval_metrics", False, "nothing: metrics are computed over the whole set"),
+    ("eval_accumulation_steps", None, "nothing: evaluation keeps no logits"),
+    ("predict_with_generate", False, "eval_bleu"),
+    ("generation_num_beams", None, "num_beams"),
+    ("generation_config", None, "num_beams and length_penalty"),
+    (
+        *("generation_max_length", None),
+        f"nothing: translations have at most {DEFAULT_EXTRA_TOKENS} tokens more than their source",
+    ),
+]
+
+
+@dataclass
+class TranslationTrainingArguments(Seq2SeqTrainingArguments):
+    """The library's training arguments with the paper's values as defaults (sections 5.1 to 5.4), and a few more."""
+
+    help_group: ClassVar[str] = "training"
+
+    max_steps: int = key(100_000, "Number of updates; -1 to count num_train_epochs instead.")
+    warmup_steps: float = key(4000, "Updates during which the learning rate rises.")
+    lr_scheduler_type: SchedulerType | str = key("inverse_sqrt", "Learning rate schedule after the warm-up.")
+    adam_beta2: float = key(0.98, "Adam's second beta.")
+    adam_epsilon: float = key(1e-9, "Adam's epsilon.")
+    max_grad_norm: float = key(0.0, "Clip gradients to this norm; 0, as in the paper, for no clipping.")
+    logging_steps: float = key(50, "Updates between two log lines.")
+    logging_nan_inf_filter: bool = key(False, "Hide a loss that is not a number; by default it ends the run.")
+    report_to: None | str | list[str] = key("tensorboard", "Logger besides metrics.jsonl; none for no other.")  # noqa: RUF036
+    restore_callback_states_from_checkpoint: bool = key(
+        True, "Restore the state of callbacks on resume, such as the count of early stopping."
+    )
+    ddp_find_unused_parameters: bool | None = key(False, "Let DDP look for parameters without a gradient.")
+
+    max_tokens: int = key(
+        25_000, "Maximum source tokens and maximum target tokens in a batch of one process, padding included."
+    )
+    learning_rate: float | None = key(
+        None, "Peak learning rate; by default the paper's, (d_model * warmup_steps)^-0.5, times rate_factor."
+    )
+    rate_factor: float = key(1.0, "Factor on the paper's learning rate; only without learning_rate.")
+    objective: str = key(
+        "cross_entropy",
+        "What training minimises: cross_entropy (label-smoothed) or r_drop; for model_type mask_predict, "
+        "uniform_masking or glancing.",
+    )
+    smoothing: Smoothing = key(
+        "others",
+        "Tokens that share the smoothed probability: others (the authors' choice), all, or no_padding.",
+    )
+    r_drop: float = key(
+        0.0,
+        "Weight alpha of R-Drop: two passes with different dropout must agree; 5 in its paper. More than 0 selects "
+        "objective: r_drop. An update then takes about twice as long.",
+    )
+    glancing_ratio: float = key(
+        0.5, "For objective glancing: reference tokens shown for each mistake of the model's first pass."
+    )
+    bpe_dropout: float = key(0.0, "Share of BPE merges to skip in training text (BPE only); 0.1 is usual.")
+    prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
+    prefix_drop: float = key(0.0, "Share of decoder input tokens to replace by <unk>.")
+    eval_bleu: bool = key(True, "Translate the validation set in each evaluation and compute its BLEU.")
+    eval_beams: int | None = key(None, "Beam size for BLEU during training; by default the model's (num_beams).")
+    early_stopping: int | None = key(None, "Stop after this many evaluations without a better BLEU.")
+    average_checkpoints: int = key(5, "The final model is the mean of this many last checkpoints; 0: the last one.")
+    average_if_better: bool = key(
+        False,
+        "Average checkpoints only if that gives a higher BLEU on the validation set than the last weights. In a short "
+        "run with a falling rate, the mean can be worse.",
+    )
+    ema_decay: float = key(
+        0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
+    )
+
+    def __post_init__(self) -> None:
+        if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
+            self.report_to = "none"
+        _require_loggers(self.report_to)
+        super().__post_init__()
+        self._choose_objective()
+        self._require_glancing()
+        self._require_learning_rate()
+        self._require_own_names()
+        self._require_numbers()
+        if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
+            raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
+        if self.average_if_better and (self.ema_decay or not self.average_checkpoints):
+            raise ValueError(
+                "average_if_better compares the mean of the last checkpoints with the last weights: set "
+                "average_checkpoints to 2 or more and ema_decay to 0."
+            )
+        # Token batches have different widths, so one process cannot join them to dispatch them to the others.
+        self.accelerator_config.dispatch_batches = False
+        # For the speed in the progress bar. (The library's parser does not accept this value as a default.)
+        self.include_num_input_tokens_seen = "non_padding"
+
+    def _choose_objective(self) -> None:
+        if self.r_drop < 0:
+            raise ValueError(f"r_drop={self.r_drop} must not be negative; 5 is usual, 0 turns it off.")
+        if self.r_drop and self.objective == "cross_entropy":
+            self.objective = "r_drop"
+        require_objective(self.objective)
+        if (self.objective == "r_drop") != bool(self.r_drop):
+            raise ValueError(
+                f"objective={self.objective!r} and r_drop={self.r_drop} do not go together: set r_drop to a weight "
+                "such as 5 for objective r_drop, and to 0 for any other."
+            )
+
+    def _require_glancing(self) -> None:
+        default = type(self).glancing_ratio
+        if not 0 <= self.glancing_ratio <= 1:
+            raise ValueError(f"glancing_ratio={self.glancing_ratio} must be from 0 to 1; {default} is usual.")
+        if self.objective != "glancing" and self.glancing_ratio != default:
+            raise ValueError(
+                f"glancing_ratio={self.glancing_ratio} does nothing with objective={self.objective!r}: leave it out, "
+                "or set objective to glancing."
+            )
+
+    def _require_learning_rate(self) -> None:
+        if self.learning_rate is None and self.lr_scheduler_type != SchedulerType.INVERSE_SQRT:
+            raise ValueError(
+                f"lr_scheduler_type={SchedulerType(self.lr_scheduler_type).value} needs a learning_rate: the paper's "
+                "rate is only for its schedule, inverse_sqrt."
+            )
+        if self.learning_rate is not None and self.rate_factor != 1.0:
+            raise ValueError("learning_rate and rate_factor are both given: rate_factor multiplies the paper's rate.")
+
+    def _require_own_names(self) -> None:
+        for name, default, instead in STOCK_ARGUMENTS:
+            if getattr(self, name) != default:
+                raise ValueError(f"{name} is for the stock trainer: here set {instead}.")
+        if self.max_steps > 0 and self.num_train_epochs != 3:  # the library's default
+            raise ValueError(
+                f"num_train_epochs={self.num_train_epochs:g} does nothing beside max_steps={self.max_steps}: set "
+                "max_steps to -1 to count epochs."
+            )
+
+    def _require_numbers(self) -> None:
+        if self.max_steps < 1 and self.max_steps != -1:
+            raise ValueError(f"max_steps={self.max_steps} must be 1 or more, or -1 to count num_train_epochs instead.")
+        for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
+            value = getattr(self, name)
+            if value is not None and (not isinstance(value, int) or value < least):
+                raise ValueError(f"{name}={value!r} must be a whole number of {least} or more.")
+
+    def papers_rate(self, d_model: int) -> float:
+        """Returns the peak rate of section 5.3 for a model width, times `rate_factor`."""
+        return self.rate_factor * peak_rate(d_model, self.get_warmup_steps(self.max_steps))
+
+    def rate_for(self, config: PreTrainedConfig) -> float:
+        """Returns the peak learning rate for a model: the given one, or the paper's for the model's width."""
+        if self.learning_rate is not None:
+            return self.learning_rate
+        width = getattr(config, "hidden_size", None)
+        if width is None:
+            raise ValueError(
+                f"The config of {config.model_type} has no hidden_size, on which the paper's rate depends: set "
+                "learning_rate."
+            )
+        return self.papers_rate(width)
+
+
+# Packages of the library's loggers, where they have another name.
+LOGGER_PACKAGES = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit", "kubeflow": "kubeflow.trainer"}
+
+
+def _require_loggers(report_to: None | str | list[str]) -> None:  # noqa: RUF036
+    """Refuses a logger that is unknown or not installed. The library would report it after all the preparations."""
+    names = [report_to] if isinstance(report_to, str) else report_to or []
+    for name in names:
+        if name in ("none", "all"):
+            continue
+        if name not in INTEGRATION_TO_CALLBACK:
+            hint = suggestion(name, INTEGRATION_TO_CALLBACK)
+            raise ValueError(f"report_to={name!r} is no logger that transformers knows{hint}; none turns it off.")
+        package = LOGGER_PACKAGES.get(name, name)
+        if find_spec(package.split(".")[0]) is None:
+            raise ValueError(
+                f"report_to={name!r} needs the package {package}: pip install {package}, or leave it out."
+            )

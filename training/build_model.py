@@ -1,0 +1,200 @@
+"""Building the model that a recipe describes: a new one of any encoder-decoder architecture, or a trained one."""
+
+from typing import Any
+
+import torch
+from transformers import (
+    CONFIG_MAPPING,
+    MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
+
+from vanilla_transformer.hub.loading import load_config, load_model
+from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.translation.decoding_options import set_decoding
+from vanilla_transformer.translation.languages import Languages, record_languages
+from vanilla_transformer.translation.searches import require_own_options
+
+
+# Read by the training objective from any config, whether its class has the field or not.
+LABEL_SMOOTHING = "label_smoothing"
+MASK_FIELD = "mask_token_id"  # of the config of a model that predicts masked tokens
+# Config fields that say nothing about the shape or the meaning of weights, or follow from the vocabulary.
+FREE_FIELDS = (
+    *("dropout", "attention_dropout", "activation_dropout", LABEL_SMOOTHING, "initializer_gain", "use_cache"),
+    *("vocab_size", "target_vocab_size", "source_lang", "target_lang"),
+)
+
+
+def make_model(
+    arguments: ModelArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    languages: Languages = Languages(),  # noqa: B008 (immutable)
+) -> PreTrainedModel:
+    """Builds a new model that fits the tokenizers, or loads a trained one to continue from.
+
+    Args:
+        arguments: The model's keys of the recipe.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target tokenizer, for separate vocabularies.
+        languages: The languages it is trained for, which its config records.
+    """
+    if arguments.model_name_or_path:
+        model = load_trained(arguments, arguments.model_name_or_path)
+    else:
+        model = AutoModelForSeq2SeqLM.from_config(make_config(arguments, tokenizer, target_tokenizer))
+        if arguments.initialize_from:
+            initialize(model, arguments.initialize_from)
+    record_languages(model.config, languages)
+    decoding = arguments.decoding
+    if decoding:
+        require_own_options(model, decoding)
+        set_decoding(model, **decoding)
+    return model
+
+
+def needs_mask_token(arguments: ModelArguments) -> bool:
+    """Returns whether a new model of this type needs `<mask>` in its vocabulary. A trained model has it already."""
+    return not arguments.model_name_or_path and hasattr(default_config(arguments.model_type), MASK_FIELD)
+
+
+# --- a new model ---
+
+
+def make_config(
+    arguments: ModelArguments,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+) -> PreTrainedConfig:
+    """Builds the config of a new model: sizes from the preset and `model_config`, vocabulary from the tokenizers."""
+    default = default_config(arguments.model_type)
+    fields = {**vocabulary_fields(default, tokenizer, target_tokenizer), **arguments.config_fields}
+    if hasattr(default, "from_preset"):
+        return type(default).from_preset(arguments.preset, **fields)
+    if arguments.preset != ModelArguments.preset:
+        raise ValueError(
+            f"preset={arguments.preset!r}: model_type {arguments.model_type} has no presets. Leave it out and give "
+            "sizes in model_config."
+        )
+    for name in arguments.config_fields:
+        # The library would keep a misspelt field as an attribute that nothing reads.
+        if not hasattr(default, name) and name != LABEL_SMOOTHING:
+            known = default.to_dict()
+            raise ValueError(f"{name!r} is not a field of {type(default).__name__}{suggestion(name, known)}.")
+    return AutoConfig.for_model(arguments.model_type, **fields)
+
+
+def default_config(model_type: str) -> PreTrainedConfig:
+    """Returns the default config of an encoder-decoder architecture; raises a ValueError for any other name."""
+    if model_type not in CONFIG_MAPPING or CONFIG_MAPPING[model_type] not in MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING:
+        known = [ModelArguments.model_type, *MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES]
+        raise ValueError(
+            f"model_type={model_type!r} is not an encoder-decoder that transformers knows"
+            f"{suggestion(model_type, known)}: the default is {ModelArguments.model_type}, others are marian and t5."
+        )
+    return AutoConfig.for_model(model_type)
+
+
+def vocabulary_fields(
+    default: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None
+) -> dict[str, Any]:
+    """Returns the config fields that follow from the tokenizers: vocabulary sizes and special ids."""
+    start = tokenizer.bos_token_id if tokenizer.bos_token_id is not None else tokenizer.pad_token_id
+    fields = {
+        "vocab_size": len(tokenizer),
+        "pad_token_id": tokenizer.pad_token_id,
+        "bos_token_id": tokenizer.bos_token_id,
+        "eos_token_id": tokenizer.eos_token_id,
+        "decoder_start_token_id": start,
+    }
+    if hasattr(default, MASK_FIELD):
+        fields[MASK_FIELD] = (target_tokenizer or tokenizer).mask_token_id
+    if getattr(default, "forced_eos_token_id", None) is not None:  # MarianMT and BART end every translation with it
+        fields["forced_eos_token_id"] = tokenizer.eos_token_id
+    if target_tokenizer is not None:
+        fields |= _separate_vocabulary(default, len(target_tokenizer))
+    return fields
+
+
+def _separate_vocabulary(default: PreTrainedConfig, size: int) -> dict[str, Any]:
+    if hasattr(default, "target_vocab_size"):
+        return {"target_vocab_size": size}
+    if hasattr(default, "decoder_vocab_size"):  # MarianMT
+        return {"decoder_vocab_size": size, "share_encoder_decoder_embeddings": False}
+    raise ValueError(
+        f"model_type {default.model_type} has one vocabulary for source and target, but there is a target tokenizer: "
+        "set separate to false, or choose another model_type."
+    )
+
+
+def initialize(model: PreTrainedModel, path: str) -> None:
+    """Copies all weights that a new model shares with a trained one of another type, such as a teacher.
+
+    Args:
+        model: The new model. Its vocabulary may have more tokens at the end; these keep their random embeddings.
+        path: The trained model.
+    """
+    trained = load_model(path, dtype=torch.float32)
+    _require_same_network(model.config, trained.config, path)
+    weights = trained.state_dict()
+    with torch.no_grad():
+        for name, weight in model.state_dict().items():
+            if name in weights:
+                weight[: len(weights[name])] = weights[name]
+
+
+def _require_same_network(config: PreTrainedConfig, trained: PreTrainedConfig, path: str) -> None:
+    for name in type(trained).__annotations__:
+        theirs, ours = getattr(trained, name), getattr(config, name, None)
+        if name not in FREE_FIELDS and theirs != ours:
+            raise ValueError(
+                f"initialize_from {path} has {name}={theirs!r}, but the new model has {ours!r}: set {name} in "
+                "model_config."
+            )
+    if trained.vocab_size > config.vocab_size:
+        raise ValueError(
+            f"initialize_from {path} has {trained.vocab_size:,} tokens, but the new model has {config.vocab_size:,}: "
+            "leave out tokenizer to use its vocabulary."
+        )
+
+
+# --- a trained model ---
+
+
+def load_trained(arguments: ModelArguments, path: str) -> PreTrainedModel:
+    """Loads a trained model in float32. `model_config` may change its dropout and label smoothing only."""
+    fields = arguments.config_fields
+    config = load_config(path)
+    if arguments.model_type not in (ModelArguments.model_type, config.model_type):
+        raise ValueError(
+            f"model_type={arguments.model_type!r}, but the trained model {path} is a {config.model_type}: leave "
+            "model_type out."
+        )
+    for name, value in fields.items():
+        _require_changeable(config, name, value, path)
+    # A config that has no field for label smoothing keeps it as an attribute, which the objective reads.
+    model = load_model(
+        path, dtype=torch.float32, **{name: value for name, value in fields.items() if name != LABEL_SMOOTHING}
+    )
+    if LABEL_SMOOTHING in fields:
+        setattr(model.config, LABEL_SMOOTHING, fields[LABEL_SMOOTHING])
+    return model
+
+
+def _require_changeable(config: PreTrainedConfig, name: str, value: Any, path: str) -> None:
+    if not hasattr(config, name) and name != LABEL_SMOOTHING:
+        raise ValueError(f"model_config sets {name!r}, which the model {path} has no field of: leave it out.")
+    trained_with = getattr(config, name, None)
+    if value != trained_with and "dropout" not in name and name != LABEL_SMOOTHING:
+        raise ValueError(
+            f"model_config sets {name}={value!r}, but the trained model {path} has {trained_with!r}: leave it out of "
+            "the recipe, or set it to that."
+        )

@@ -1,0 +1,374 @@
+"""Loading and tokenising parallel text: one function for every kind of corpus.
+
+A corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar. `load_corpus` returns it
+with the columns `source` and `target`; `tokenize` adds `input_ids` and `labels`.
+
+```python
+>>> from vanilla_transformer.training.arguments import CorpusArguments
+>>> from vanilla_transformer.training.corpus import load_corpus
+
+>>> corpus = load_corpus(CorpusArguments(source_lang="en", target_lang="de", dataset="demo"))
+>>> print(corpus.report)
+pairs loaded        40,000
+- empty side             0
+kept                40,000
+```"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from datasets import (
+    Dataset,
+    Features,
+    IterableDataset,
+    List,
+    ReadInstruction,
+    Value,
+    concatenate_datasets,
+    get_dataset_config_names,
+    load_dataset,
+)
+from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
+from transformers import PreTrainedTokenizerBase
+
+from vanilla_transformer.safe_files.input_files import lines_in_files
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.cleaning import CleaningReport, clean
+from vanilla_transformer.training.data.corpus_files import choose_columns, digests_of, pairs_in_files, state_of
+from vanilla_transformer.training.data.corpus_mixing import copies
+from vanilla_transformer.training.data.demo_corpus.grammar import SIZES, demo_corpus
+from vanilla_transformer.training.evaluation.metrics import Reference, require_same_number
+from vanilla_transformer.translation.languages import Languages
+
+
+Split = Literal["train", "validation", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
+FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
+TEXT = Features({"source": Value("string"), "target": Value("string")})
+DEMO_LANGUAGES = ("en", "de")
+# Four bytes per id: half the size of the default on disk.
+TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
+
+
+@dataclass
+class Corpus:
+    """Parallel text by split, each with the columns `source` and `target`.
+
+    Args:
+        splits: The splits by name.
+        report: What cleaning dropped from the training split; `None` without a training split.
+    """
+
+    splits: dict[str, Dataset | IterableDataset]
+    report: CleaningReport | None = None
+
+    def __getitem__(self, split: str) -> Dataset | IterableDataset:
+        if split not in self.splits:
+            raise KeyError(f"The corpus has no {split} split, only {', '.join(self.splits)}: give {split}_files.")
+        return self.splits[split]
+
+    def __contains__(self, split: str) -> bool:
+        return split in self.splits
+
+
+def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, *, seed: int = 0) -> Corpus:
+    """Loads splits of a corpus, cleans the training split and repeats its files by their weights.
+
+    The other splits stay as they are, because scores on a cleaned test set cannot be compared.
+
+    Args:
+        arguments: Where the text is, and its languages.
+        splits: The splits to load. The first must exist; others that the corpus does not have are left out. With
+            `test`, further test sets are loaded under their names.
+        seed: Seed of the pairs that a fraction in `train_weights` draws.
+    """
+    languages_of_corpus(arguments)  # before any work
+    loaded: dict[str, Dataset | IterableDataset]
+    if arguments.dataset == "demo":
+        loaded = {split: _load_demo(arguments, split) for split in splits}
+    elif arguments.dataset:
+        loaded = _load_from_hub(arguments, splits)
+    else:
+        loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
+    if "test" in splits:
+        loaded |= {name: _load_files(arguments, name) for name in arguments.further_test_sets}
+    if splits[0] not in loaded and not (splits == ("test",) and loaded):
+        raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
+    for split, dataset in loaded.items():
+        if isinstance(dataset, Dataset) and not len(dataset):
+            raise _empty(arguments, split)
+    if "train" not in loaded:
+        return Corpus(loaded)
+    loaded["train"], report = clean(loaded["train"], arguments)
+    if isinstance(loaded["train"], Dataset) and not report.kept:
+        raise ValueError(f"Cleaning left no pair of the training split: relax the steps below.\n{report}")
+    if arguments.train_weights:
+        loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
+    return Corpus(loaded, report)
+
+
+def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
+    """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
+    languages = arguments.languages
+    if languages.source is not None and languages.target is not None:
+        return languages.source, languages.target
+    if arguments.dataset == "demo" and languages == Languages():
+        return DEMO_LANGUAGES
+    raise ValueError(
+        f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
+        "--source_lang en --target_lang de."
+    )
+
+
+def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
+    """Returns the references of a test set: its target side, and those in further files.
+
+    Args:
+        arguments: Where the references are.
+        name: The test set.
+        targets: Its target side.
+    """
+    columns = [list(targets)]
+    for file in arguments.further_references.get(name, []):
+        columns.append(list(lines_in_files([file])))
+        require_same_number(columns[-1], targets, f"lines in {file}")
+    return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]
+
+
+def content_digests(arguments: CorpusArguments, corpus: Corpus) -> dict[str, dict[str, str]]:
+    """Returns for each split the SHA-256 of its files, or of its text if it comes from a dataset.
+
+    A dataset that is streamed is left out: it would have to be read to the end.
+    """
+    if not arguments.dataset:
+        languages = languages_of_corpus(arguments)
+        return {split: digests_of(arguments.files(split), *languages) for split in SPLITS if arguments.files(split)}
+    return {
+        split: {f"the {split} split of {arguments.dataset}": _digest(text)}
+        for split, text in corpus.splits.items()
+        if isinstance(text, Dataset)
+    }
+
+
+def _digest(text: Dataset) -> str:
+    digest = hashlib.sha256()
+    for batch in text.iter(batch_size=1000):
+        for side in ("source", "target"):
+            digest.update("\n".join(line.replace("\n", "\n ") for line in batch[side]).encode())
+            digest.update(b"\n\n")  # the end of a side
+    return digest.hexdigest()
+
+
+def tokenize(
+    dataset: Dataset | IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
+    *,
+    keep_text: bool = False,
+    num_proc: int | None = None,
+) -> Dataset | IterableDataset:
+    """Turns `source` and `target` into `input_ids` and `labels`. Both end in `</s>`, and neither is truncated.
+
+    `datasets` caches the result, and finds it again for the same text and tokenizers.
+
+    Args:
+        dataset: Pairs of text.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target tokenizer, for separate vocabularies.
+        keep_text: Whether to keep the text columns.
+        num_proc: Number of processes.
+    """
+    options = {
+        "batched": True,
+        "fn_kwargs": {"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer},
+        "remove_columns": [] if keep_text else ["source", "target"],
+        "features": Features({**TEXT, **TOKENS}) if keep_text else TOKENS,
+    }
+    if isinstance(dataset, IterableDataset):
+        return dataset.map(_encode, **options)
+    fingerprint = _fingerprint(dataset, keep_text, tokenizer, target_tokenizer or tokenizer)
+    return dataset.map(_encode, num_proc=num_proc, desc="Tokenising", new_fingerprint=fingerprint, **options)
+
+
+def _encode(
+    batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
+) -> dict[str, list[list[int]]]:
+    options = {"return_attention_mask": False, "truncation": False, "verbose": False}
+    return {
+        "input_ids": tokenizer(batch["source"], **options)["input_ids"],
+        "labels": target_tokenizer(text_target=batch["target"], **options)["input_ids"],
+    }
+
+
+def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedTokenizerBase) -> str:
+    """Returns a cache key that depends on the tokenizers' files. In memory, a tokenizer changes with each use, and
+    `datasets` would not recognise it."""
+    digest = hashlib.sha256(f"{dataset._fingerprint} {keep_text}".encode())
+    for tokenizer in tokenizers:
+        if not hasattr(tokenizer, "backend_tokenizer"):  # a plain Python tokenizer: its vocabulary identifies it
+            digest.update(
+                f"{type(tokenizer)} {tokenizer.init_kwargs} {sorted(tokenizer.get_vocab().items())}".encode()
+            )
+            continue
+        content = json.loads(tokenizer.backend_tokenizer.to_str())
+        content.pop("padding"), content.pop("truncation")  # left by the last call
+        digest.update(json.dumps(content).encode())
+    return digest.hexdigest()[:16]
+
+
+# --- the demo grammar ---
+
+
+def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
+    parts = ReadInstruction.from_spec(getattr(arguments, f"{split}_split")).to_absolute(SIZES)
+    pairs = [pair for part in parts for pair in demo_corpus(part.splitname, part.to)[part.from_ :]]
+    if not pairs:
+        raise _empty(arguments, split)
+    source, target = choose_columns(pairs[0], languages_of_corpus(arguments), "The demo corpus")
+    columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
+    dataset = Dataset.from_dict(columns, features=TEXT)
+    return dataset.to_iterable_dataset() if arguments.streaming else dataset
+
+
+# --- files ---
+
+
+def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+    if split != "train" or not arguments.train_weights:
+        return _load_together(arguments, split, arguments.files(split))
+    parts = [_load_together(arguments, split, [file]) for file in arguments.train_files]
+    return concatenate_datasets(
+        [part.add_column(FILE, np.full(len(part), number)) for number, part in enumerate(parts)]
+    )
+
+
+def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningReport, seed: int) -> Dataset:
+    """Repeats the pairs of each file by its weight, and reports how many there are then."""
+    file_of_pair = dataset.with_format("numpy")[FILE][:]
+    chosen = []
+    for number, (file, weight) in enumerate(zip(arguments.train_files, arguments.train_weights, strict=True)):
+        pairs = np.flatnonzero(file_of_pair == number)
+        chosen.append(pairs[copies(len(pairs), weight, seed + number)])
+        report.mixed[f"{file} x {weight:g}"] = len(chosen[-1])
+    return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
+
+
+def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> Dataset | IterableDataset:
+    # Tuples, because `datasets` would split the work over the elements of a list.
+    where: dict[str, Any] = {
+        "files": tuple(files),
+        "languages": languages_of_corpus(arguments),
+        "columns": tuple(arguments.columns),
+    }
+    if next(_generate(**where), None) is None:  # this also reports a missing file before any work is done
+        raise _empty(arguments, split)
+    if arguments.streaming:
+        return IterableDataset.from_generator(_generate, features=TEXT, gen_kwargs=where)
+    # `datasets` caches the result under the generator's arguments: `state` makes a changed file a new argument.
+    state = state_of(where["files"], *where["languages"])
+    try:
+        return Dataset.from_generator(_generate, features=TEXT, gen_kwargs={**where, "state": state}, split=split)
+    except DatasetGenerationError as error:
+        if isinstance(error.__cause__, ValueError):
+            raise error.__cause__ from None
+        raise
+
+
+def _generate(
+    files: tuple[str, ...], languages: tuple[str, str], columns: tuple[str, ...], state: tuple = ()
+) -> Iterator[dict[str, str]]:
+    for source, target in pairs_in_files(files, *languages, columns):
+        yield {"source": source, "target": target}
+
+
+# --- the Hub ---
+
+
+def _load_from_hub(arguments: CorpusArguments, splits: tuple[Split, ...]) -> dict[str, Dataset | IterableDataset]:
+    try:
+        config = arguments.dataset_config or _choose_config(arguments)
+        loaded = load_dataset(arguments.dataset, config, streaming=arguments.streaming)
+    except RuntimeError as error:
+        if "script" not in str(error):
+            raise
+        raise ValueError(
+            f"The dataset {arguments.dataset!r} is a script, which `datasets` no longer runs: look for its Parquet "
+            "files (often in the revision refs/convert/parquet) and give their folder as dataset, or them as "
+            "train_files."
+        ) from error
+    except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
+        raise ValueError(
+            f"The dataset {arguments.dataset!r} can't be loaded: it is not a local folder with Parquet files, and "
+            f"either not on the Hub, or the Hub can't be reached, or a login is needed. ({error})"
+        ) from error
+    chosen: dict[str, Dataset | IterableDataset] = {}
+    for split in splits:
+        name = getattr(arguments, f"{split}_split")
+        if all(part.split("[")[0] in loaded for part in name.split("+")):
+            dataset = loaded[name] if name in loaded else _slice(arguments, config, name)
+            chosen[split] = _to_pairs(dataset, arguments)
+        elif split == splits[0] or name != getattr(CorpusArguments, f"{split}_split"):
+            raise ValueError(
+                f"{split}_split={name!r} is not among the splits of {arguments.dataset!r}: {', '.join(loaded)}."
+            )
+    return chosen
+
+
+def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset:
+    if arguments.streaming:
+        raise ValueError(
+            f"A stream can't be sliced or joined: name one split in place of {name!r}, or set streaming to false."
+        )
+    return load_dataset(arguments.dataset, config, split=name)
+
+
+def _choose_config(arguments: CorpusArguments) -> str | None:
+    names = get_dataset_config_names(arguments.dataset)
+    source_lang, target_lang = languages_of_corpus(arguments)
+    pair = [f"{source_lang}-{target_lang}", f"{target_lang}-{source_lang}"]
+    for name in names:
+        if any(name.endswith(languages) for languages in pair):
+            return name
+    if len(names) == 1:
+        return names[0]
+    raise ValueError(
+        f"{arguments.dataset!r} has the configurations {', '.join(names)}, none of them named after {pair[0]}: set "
+        "dataset_config."
+    )
+
+
+def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
+    """Converts the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, to `source` and `target`."""
+    languages = languages_of_corpus(arguments)
+    names = dataset.column_names or list(next(iter(dataset)))
+    nested = "translation" in names
+    if nested:
+        feature = (dataset.features or {}).get("translation")
+        names = getattr(feature, "languages", None) or list(feature or next(iter(dataset))["translation"])
+    columns = choose_columns(names, languages, f"The dataset {arguments.dataset!r}")
+    options = {} if isinstance(dataset, IterableDataset) else {"desc": "Reading", "num_proc": arguments.num_proc}
+    return dataset.map(
+        _pick,
+        batched=True,
+        fn_kwargs={"columns": columns, "nested": nested},
+        remove_columns=dataset.column_names,
+        features=TEXT,
+        **options,
+    )
+
+
+def _pick(batch: dict[str, list], columns: tuple[str, str], nested: bool) -> dict[str, list[str]]:
+    sides = []
+    for name in columns:
+        side = [row[name] for row in batch["translation"]] if nested else batch[name]
+        sides.append([text or "" for text in side])
+    return {"source": sides[0], "target": sides[1]}
+
+
+def _empty(arguments: CorpusArguments, split: str) -> ValueError:
+    origin = repr(arguments.dataset) if arguments.dataset else ", ".join(arguments.files(split))
+    return ValueError(f"The {split} split is empty: {origin} has no pair of sentences. Check the path.")

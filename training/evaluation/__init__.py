@@ -1,0 +1,1 @@
+"""Test sets, scores, and metrics."""

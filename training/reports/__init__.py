@@ -1,0 +1,1 @@
+"""Model cards, pictures, tables and pages."""

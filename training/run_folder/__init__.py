@@ -1,0 +1,1 @@
+"""The folder of a run: its record, its checkpoints, and averages of them."""

@@ -1,0 +1,249 @@
+"""The folder of a run: its lock, recipe.yaml with all its keys, and run.json with versions, seed and data."""
+
+import json
+import os
+import platform
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import MISSING, asdict, fields
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+import yaml
+from datasets import Dataset, IterableDataset
+from transformers import PreTrainedModel
+
+from vanilla_transformer.hub.loading import read_object
+from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
+from vanilla_transformer.safe_files.file_locks import locked_file
+from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+
+
+if TYPE_CHECKING:
+    from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+    from vanilla_transformer.training.data.parallel_corpus import Corpus
+
+
+PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
+LOCK = ".lock"
+NEWEST = ("last", "True", "true")  # values of resume_from_checkpoint that name no folder
+# Keys that belong to one start and not to the run, keys that the library or we fill in, and secrets.
+NOT_IN_RECIPE = {
+    *(
+        "resume_from_checkpoint",
+        "hub_token",
+        "include_num_input_tokens_seen",
+        "accelerator_config",
+        "do_eval",
+        "debug",
+    ),
+    *("dataloader_pin_memory", "disable_tqdm"),
+}
+# Keys that the library fills in itself if the other key is not set.
+FILLED_IN = {
+    "fsdp_config": "fsdp",
+    "lr_scheduler_kwargs": "lr_scheduler_kwargs",
+    "gradient_checkpointing_kwargs": "gradient_checkpointing_kwargs",
+}
+
+
+@contextmanager
+def exclusive(folder: Path) -> Iterator[None]:
+    """Keeps other processes from training in the same folder.
+
+    The system releases the lock when this process ends, however it ends. It does not see processes of another
+    computer that share the folder: those are known by what they wrote into the lock file.
+    """
+    is_new = not folder.exists()
+    path = folder / LOCK
+    with ExitStack() as stack:
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            descriptor = stack.enter_context(locked_file(path))
+        except BlockingIOError as error:
+            raise ValueError(
+                f"Another process is training in {folder}: wait until it ends, or choose another --output_dir."
+            ) from error
+        except OSError as error:
+            raise OSError(f"{folder} can't be written ({error.strerror}): choose another --output_dir.") from error
+        _require_same_computer(os.pread(descriptor, 4096, 0), path)
+        owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _now()}
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+        try:
+            remove_unfinished(folder)
+            yield
+        finally:
+            path.unlink(missing_ok=True)
+            if is_new:
+                with suppress(OSError):  # unless there is something in it
+                    folder.rmdir()
+
+
+def _require_same_computer(content: bytes, path: Path) -> None:
+    owner: dict[str, Any] = {}
+    with suppress(ValueError, TypeError):  # of a process that was killed while it wrote
+        owner = dict(json.loads(content))
+    if owner.get("host", socket.gethostname()) != socket.gethostname():
+        raise ValueError(
+            f"Process {owner.get('process')} on {owner['host']} has been training in {path.parent} since "
+            f"{owner.get('since')}: wait until it ends, or delete {path} if it has already ended."
+        )
+
+
+def require_fresh(folder: Path, resume: str | None) -> None:
+    """Refuses a folder that already holds a run, unless that run is resumed.
+
+    A run that ended before its first checkpoint is replaced: it has nothing to resume from and nothing to lose.
+
+    Args:
+        folder: The folder of the run.
+        resume: The checkpoint to resume from, if any.
+    """
+    if (folder / "run.json").is_file() and (checkpoints(folder) or (folder / "model").exists()) and not resume:
+        raise ValueError(
+            f"{folder} already holds a run: add --resume_from_checkpoint last to resume it, or choose another "
+            "--output_dir."
+        )
+    if resume and resume in NEWEST and not checkpoints(folder):
+        raise ValueError(
+            f"There is no run in {folder} to resume, because it has no complete checkpoint: leave out "
+            "--resume_from_checkpoint to start it."
+        )
+    if resume and resume not in NEWEST and not Path(resume).is_dir():
+        raise ValueError(f"There is no checkpoint {resume}: give its folder, or last for the newest one.")
+
+
+# Keys that decide which pairs are in which batch: a run cannot resume exactly if one of them changes.
+DATA_KEYS = (
+    *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
+    *("data_seed", "train_weights"),
+    *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
+)
+
+# Keys with another default in version 0.1: its recipe.yaml does not have them.
+DEFAULTS_IN_0_1 = {"source_lang": "en", "target_lang": "de"}
+
+
+def require_same_data(folder: Path, *arguments: Any) -> None:
+    """Refuses to resume a run with other text, another seed or other batches than it was started with."""
+    if not (folder / "recipe.yaml").is_file():
+        return
+    before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    now = _differing_keys(*arguments)
+    for name in DATA_KEYS:
+        if before.get(name, DEFAULTS_IN_0_1.get(name)) != now.get(name):
+            raise ValueError(
+                f"The run in {folder} was started with {_stated(name, before)}, not {_stated(name, now)}: resume with "
+                "the recipe it was started with, or choose another --output_dir."
+            )
+
+
+def _stated(name: str, keys: dict[str, Any]) -> str:
+    return f"{name}={keys[name]!r}" if name in keys else f"the default {name}"
+
+
+def require_same_content(folder: Path, digests: dict[str, dict[str, str]]) -> None:
+    """Refuses to resume a run whose training text, or other text it was started with, has changed.
+
+    Args:
+        folder: The folder of the run.
+        digests: What `content_digests` returns now.
+    """
+    path = folder / "run.json"
+    before = read_object(path).get("data", {}) if path.is_file() else {}  # runs of older versions have none
+    for split, was in before.items():
+        now = digests.get(split, {})
+        # Files may be added to the other splits, or taken away. The training text is read in one order.
+        names = sorted(was.keys() | now.keys()) if split == "train" and now else sorted(was.keys() & now.keys())
+        for name in names:
+            if was.get(name) != now.get(name):
+                change = "changed" if name in was and name in now else "been removed" if name in was else "been added"
+                raise ValueError(
+                    f"{name} has {change} since the run in {folder} was started, so the run can't be resumed exactly: "
+                    "restore it, or choose another --output_dir."
+                )
+
+
+def versions(*more: str) -> dict[str, str]:
+    """Returns the versions of the packages that results depend on, as far as they are installed.
+
+    Args:
+        more: Further packages.
+    """
+    installed = {}
+    for name in (*PACKAGES, *more):
+        with suppress(PackageNotFoundError):
+            installed[name] = version(name)
+    return installed
+
+
+def write_recipe(folder: Path, *arguments: Any) -> None:
+    """Writes recipe.yaml: every key whose value is not its default, from the recipe or the command line."""
+    text = yaml.safe_dump(_differing_keys(*arguments), sort_keys=False, allow_unicode=True)
+    write_text(folder / "recipe.yaml", text)
+
+
+def _differing_keys(*arguments: Any) -> dict[str, Any]:
+    recipe: dict[str, Any] = {}
+    for group in arguments:
+        content = group.to_dict() if hasattr(group, "to_dict") else asdict(group)
+        for field in fields(group):
+            default = field.default if field.default_factory is MISSING else field.default_factory()
+            value = content.get(field.name)
+            filled_in = field.name in FILLED_IN and not content[FILLED_IN[field.name]]
+            if field.init and field.name not in NOT_IN_RECIPE and value != default and not filled_in:
+                recipe[field.name] = value
+    return json.loads(json.dumps(recipe, default=str))
+
+
+def write_description(
+    folder: Path,
+    model: PreTrainedModel,
+    corpus: "Corpus",
+    datasets: dict[str, Dataset | IterableDataset],
+    args: "TranslationTrainingArguments",
+    digests: dict[str, dict[str, str]],
+) -> None:
+    """Writes run.json: command, versions, machine, seed, sizes, digests of the text, and what cleaning dropped.
+
+    It describes the first start of a run. A resumed run adds a record to `starts`.
+    """
+    path, report, start = folder / "run.json", corpus.report, _start(args)
+    if args.resume_from_checkpoint and path.is_file():
+        run = read_object(path)
+        first = {name: run[name] for name in start if name in run}  # older versions have no list
+        write_json(path, {**run, "starts": [*run.get("starts", [first]), start]})
+        return
+    run = {
+        **start,
+        "seed": args.seed,
+        "parameters": model.num_parameters(),
+        # A stream does not know its length.
+        "pairs": {split: len(pairs) for split, pairs in datasets.items() if hasattr(pairs, "__len__")},
+        "cleaning": report and report.as_dict(),
+        "data": digests,
+    }
+    write_json(path, {**run, "starts": [start]})
+
+
+def _start(args: "TranslationTrainingArguments") -> dict[str, Any]:
+    """Returns what belongs to one start of a run: command, time, versions, machine."""
+    return {
+        "command": [word.replace(args.hub_token, "***") if args.hub_token else word for word in sys.argv],
+        "started": _now(),
+        "python": platform.python_version(),
+        "versions": versions(),
+        "device": torch.cuda.get_device_name(args.device) if args.device.type == "cuda" else args.device.type,
+        "processes": args.world_size,
+        "threads": torch.get_num_threads(),
+    }
+
+
+def _now() -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z")

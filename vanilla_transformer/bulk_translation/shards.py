@@ -1,0 +1,205 @@
+"""Shards: a long work in fixed pieces, which any number of processes on any number of computers do together.
+
+The work has numbered rows, such as the lines of a corpus. A shard is a range of them. A folder is all that the
+processes share:
+
+    manifest.json                what the result depends on, and the ranges
+    shard-00003-of-00064.txt     a shard that is done; it appears whole
+    shard-00004-of-00064.lease   a shard that a process is doing
+
+A process that is started again, or later than the others, takes the next shard that nobody has. A manifest of another
+work is refused.
+"""
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+
+from vanilla_transformer.hub.loading import read_object
+from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json
+from vanilla_transformer.safe_files.file_locks import lock
+
+from .leases import EXPIRES_AFTER, Lease, Leases, progress_of
+
+
+MANIFEST = "manifest.json"
+POLL_SECONDS = 0.5  # between two looks at what other processes do
+Range = tuple[int, int]  # the first row, and the first one after the shard; rows count from 0
+
+
+def equal_ranges(rows: int, number: int) -> list[Range]:
+    """Divides rows into a number of shards of equal size, or fewer if there are not as many rows."""
+    number = max(min(number, rows), 1)
+    return [(rows * shard // number, rows * (shard + 1) // number) for shard in range(number)]
+
+
+def ranges_of_size(rows: int, size: int) -> list[Range]:
+    """Divides rows into shards of a size."""
+    return [(start, min(start + size, rows)) for start in range(0, rows, size)] or [(0, 0)]
+
+
+class Shards:
+    """A folder with the shards of one work.
+
+    Args:
+        folder: The folder. It is made, or continued if it was begun with the same settings.
+        settings: Everything that the result depends on, for JSON.
+        ranges: The range of each shard.
+        suffix: The end of the names of files with results.
+        expires_after: Seconds without a sign of life after which a process is taken for dead.
+    """
+
+    def __init__(
+        self,
+        folder: str | Path,
+        settings: dict[str, Any],
+        ranges: list[Range],
+        *,
+        suffix: str = ".txt",
+        expires_after: float = EXPIRES_AFTER,
+    ):
+        self.folder, self.ranges, self.suffix = Path(folder), ranges, suffix
+        self.whole = self.folder / f"translations{suffix}"
+        self._leases = Leases(expires_after)
+        manifest = {
+            "settings": settings,
+            "shards": {self.file(number).name: f"{start}:{stop}" for number, (start, stop) in enumerate(ranges)},
+        }
+        self._begin_or_continue(json.loads(json.dumps(manifest)))
+
+    @property
+    def rows(self) -> int:
+        """Number of rows of the whole work."""
+        return self.ranges[-1][1]
+
+    def file(self, number: int) -> Path:
+        """Returns the file with the result of a shard, which may not exist yet."""
+        return self.folder / f"shard-{number:05d}-of-{len(self.ranges):05d}{self.suffix}"
+
+    def files(self) -> list[Path]:
+        """Returns the files of all shards, in order."""
+        return [self.file(number) for number in range(len(self.ranges))]
+
+    # --- what is done ---
+
+    def is_over(self) -> bool:
+        """Whether the last step is done: the whole result is there, or the folder was removed."""
+        return self.whole.exists() or not (self.folder / MANIFEST).exists()
+
+    def missing(self) -> list[int]:
+        """Returns the numbers of the shards that are not done."""
+        if self.is_over():
+            return []
+        names = self._names()
+        return [number for number, file in enumerate(self.files()) if file.name not in names]
+
+    def progress(self) -> tuple[int, int]:
+        """Returns how many shards are done, and how many rows, with those of shards that are being done."""
+        missing = set(self.missing())
+        done = [stop - start for number, (start, stop) in enumerate(self.ranges) if number not in missing]
+        leases = {lease.name: lease for lease in map(self._lease, missing)}
+        in_work = [progress_of(leases[name]) for name in leases.keys() & self._names()]
+        return len(done), sum(done) + sum(in_work)
+
+    # --- doing it ---
+
+    def work(self, do: Callable[[int, Lease], None]) -> None:
+        """Does shards until all are done, by this process or by others.
+
+        Args:
+            do: Writes the file of the shard with that number, atomically. It counts rows in `Lease.progress`.
+        """
+        while missing := self.missing():
+            if not sum(self._attempt(number, do) for number in missing):
+                time.sleep(POLL_SECONDS)
+
+    def work_on(self, number: int, do: Callable[[int, Lease], None]) -> None:
+        """Does one shard, or waits until another process has done it. The arguments are those of `work`."""
+        while not (self.file(number).exists() or self.is_over() or self._attempt(number, do)):
+            time.sleep(POLL_SECONDS)
+
+    def finish(self, do: Callable[[], None]) -> None:
+        """Lets one process do the last step, when all shards are done; the others wait until `is_over`.
+
+        Args:
+            do: Writes `whole`, or removes the folder.
+        """
+        while not self.is_over():
+            with self._taken(self.folder / "last-step.lease") as lease:
+                if lease is not None and not self.is_over():
+                    do()
+            if not self.is_over():
+                time.sleep(POLL_SECONDS)
+
+    def tidy(self) -> None:
+        """Removes everything but the manifest and the whole result."""
+        for name in self._names():
+            if name.startswith(("shard-", "last-step", ".shard-", ".last-step")):
+                (self.folder / name).unlink(missing_ok=True)
+        remove_unfinished(self.folder)
+
+    def remove(self) -> None:
+        """Removes the folder. The manifest goes first: without it, the work is over for other processes."""
+        (self.folder / MANIFEST).unlink()
+        shutil.rmtree(self.folder)
+
+    def _attempt(self, number: int, do: Callable[[int, Lease], None]) -> bool:
+        """Does a shard if nobody has; returns whether it was done here."""
+        try:
+            with self._taken(self._lease(number)) as lease:
+                if lease is None or self.file(number).exists() or self.is_over():
+                    return False
+                do(number, lease)
+        except FileNotFoundError:
+            if not self.is_over():
+                raise
+            return False  # another process took this one for dead, did its shard, and removed all shards at the end
+        return True
+
+    @contextmanager
+    def _taken(self, path: Path) -> Iterator[Lease | None]:
+        try:
+            lease = self._leases.take(path)
+        except FileNotFoundError:
+            if not self.is_over():  # else the folder was removed
+                raise
+            lease = None
+        with lease or nullcontext():
+            yield lease
+
+    def _lease(self, number: int) -> Path:
+        return self.file(number).with_suffix("").with_suffix(".lease")
+
+    def _names(self) -> set[str]:
+        try:
+            return set(os.listdir(self.folder))
+        except FileNotFoundError:  # removed, because the work is over
+            return set()
+
+    # --- the manifest ---
+
+    def _begin_or_continue(self, manifest: dict[str, Any]) -> None:
+        path = self.folder / MANIFEST
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with lock(self.folder / f".{MANIFEST}.lock", wait=True):  # of processes that start at once, one begins
+            if not path.is_file():
+                if foreign := [name for name in sorted(self._names()) if not name.startswith(".")]:
+                    raise ValueError(f"{self.folder} holds {foreign[0]}, but no {MANIFEST}: choose another folder.")
+                write_json(path, manifest)
+        begun = read_object(path)
+        self._require_same(begun.get("settings") or {}, manifest["settings"])
+        if begun != manifest:
+            raise ValueError(f"{path} was changed: restore it, or delete that folder to start again.")
+
+    def _require_same(self, before: dict[str, Any], settings: dict[str, Any]) -> None:
+        for name in sorted(before.keys() | settings.keys()):
+            if before.get(name) != settings.get(name):
+                raise ValueError(
+                    f"{self.folder} was begun with {name}={before.get(name)!r}, not {settings.get(name)!r}: continue "
+                    "it with the same options, or delete that folder to start again."
+                )

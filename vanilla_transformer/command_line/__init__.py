@@ -1,0 +1,1 @@
+"""What all commands share: options, help, errors as sentences, standard streams."""

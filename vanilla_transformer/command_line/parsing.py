@@ -1,0 +1,142 @@
+"""The command line and recipes as dataclasses, with every mistake as one sentence."""
+
+import json
+import re
+import sys
+from argparse import Action
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import field
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from transformers.hf_argparser import HfArgumentParser, string_to_bool
+
+from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
+from vanilla_transformer.command_line.recipe_files import find_recipe
+from vanilla_transformer.models.spelling import suggestion
+
+
+def key(default: Any, help: str) -> Any:
+    """Makes a dataclass field with a default and a text for `--help`."""
+    if isinstance(default, list):
+        return field(default_factory=lambda: list(default), metadata={"help": help})
+    return field(default=default, metadata={"help": help})
+
+
+class _Parser(HfArgumentParser):
+    """Raises a ValueError with one sentence instead of printing the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ValueError(f"{message} (see --help).")
+
+
+def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str] | None = None) -> tuple:
+    """Returns one instance of each dataclass from the command line. Its first word may be a recipe.
+
+    A recipe is a YAML file, or the name of one that comes with the package. It has the same keys as the command line,
+    and the command line wins. Unknown keys are refused.
+
+    Args:
+        types: The dataclasses.
+        description: The text above the options in `--help`.
+        argv: The words of the command line; those of this process by default.
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    usage = "%(prog)s [RECIPE] [options]"
+    parser = _Parser(types, description=description, formatter_class=HelpFormatter, usage=usage)
+    known = {action.dest for action in parser._actions} - {"help"}
+    arrange(parser, types)
+    recipe = {}
+    if words and not words[0].startswith("-"):
+        recipe = _read_recipe(find_recipe(words.pop(0)), known)
+        _drop_replaced(recipe, words)
+        actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: not the form --no_...
+        parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
+    for name in _given(words) - known:
+        if name in ADVICE:
+            raise ValueError(f"'--{name}' is not an option: {ADVICE[name]}.")
+    namespace, unknown = parser.parse_known_args(words)
+    for word in unknown:
+        hint = suggestion(word.lstrip("-").replace("-", "_"), known)
+        raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
+    options = vars(namespace)
+    return parser.parse_dict({name: _merged(recipe.get(name), value) for name, value in options.items()})
+
+
+# Names that other programs have for what is an option of another kind here.
+ADVICE = {
+    "batch_size": "batch size is set in tokens: --max_tokens",
+    "train_batch_size": "batch size is set in tokens: --max_tokens",
+    "epochs": "updates are counted: --max_steps, or --max_steps -1 --num_train_epochs for epochs",
+    "lr": "the learning rate is --learning_rate",
+    "beam_size": "the beam size is --num_beams",
+    "src_lang": "the languages are --source_lang and --target_lang",
+    "tgt_lang": "the languages are --source_lang and --target_lang",
+}
+
+
+def _given(words: Sequence[str]) -> set[str]:
+    """The names of the options on a command line."""
+    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+
+
+def _drop_replaced(recipe: dict[str, Any], words: Sequence[str]) -> None:
+    """Drops the recipe's dataset if the command line gives files, and the recipe's files if it gives a dataset."""
+    given = _given(words)
+    files = {"train_files", "validation_files", "test_files"}
+    if given & files and "dataset" not in given:
+        recipe.pop("dataset", None)
+    if "dataset" in given and not given & files:
+        for name in files:
+            recipe.pop(name, None)
+
+
+def _as_typed(name: str, value: Any, action: Action) -> Any:
+    """Converts a recipe's value to what the command line would give, so that the same checks apply."""
+    if value is None and action.default is not None:
+        raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
+    takes_one = action.nargs != "+" and (action.type in (int, float, string_to_bool) or action.choices)
+    if isinstance(value, list | dict) and takes_one:
+        raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
+    if isinstance(value, str) and action.nargs == "+":
+        return [value]
+    is_number = isinstance(value, int | float) and not (isinstance(value, bool) and action.type is str)
+    return str(value) if is_number else value
+
+
+def _merged(recipe_value: Any, value: Any) -> Any:
+    """Merges dicts: `--model_config '{"dropout": 0.3}'` changes one field of the recipe's dict."""
+    if not isinstance(recipe_value, dict) or not isinstance(value, str):
+        return value
+    with suppress(json.JSONDecodeError):  # the dataclass reports invalid JSON
+        fields = json.loads(value)
+        if isinstance(fields, dict):
+            return {**recipe_value, **fields}
+    return value
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-5 as a number. YAML 1.1 requires a point in it and else reads text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def _read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
+    try:
+        recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
+    if not isinstance(recipe, dict):
+        raise ValueError(
+            f"The recipe {path} holds a {type(recipe).__name__}: it must be lines of the form `key: value`."
+        )
+    for name in recipe:
+        if name not in known:
+            hint = suggestion(str(name), known)
+            raise ValueError(f"The recipe {path} has an unknown key {name!r}{hint}: see --help for all keys.")
+    return recipe

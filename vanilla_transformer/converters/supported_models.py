@@ -1,0 +1,65 @@
+"""What all converters ask of this package's models: that they understand the config, and the positions as a table.
+
+A converter names the config fields it understands. Any other field must have its default value. So a field that is
+added to the config later is refused until the converter handles it, and no model is converted into another one.
+"""
+
+from collections.abc import Collection
+from dataclasses import MISSING, Field, fields
+from typing import Any
+
+import torch
+from transformers import PreTrainedConfig
+
+from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.models.positions import POSITIONS, AddedPositions, PositionEncoding
+
+
+# Fields that do not change what a trained model computes: used in training only, about outputs, or plain records.
+OUTSIDE_THE_NETWORK = (
+    *("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "initializer_gain", "use_cache"),
+    *("transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict"),
+    *("chunk_size_feed_forward", "id2label", "label2id", "problem_type", "source_lang", "target_lang"),
+)
+
+
+def require_understood(config: PreTrainedConfig, understood: Collection[str], target: str) -> None:
+    """Refuses a config with a field that is not at its default and that the converter does not understand.
+
+    Args:
+        config: The config of the model to convert.
+        understood: The fields that the converter handles, besides those outside the network.
+        target: What the model would become.
+    """
+    if config.model_type != VanillaTransformerConfig.model_type:
+        raise ValueError(
+            f"model_type={config.model_type!r} can't become {target}: convert a model of type "
+            f"{VanillaTransformerConfig.model_type!r}."
+        )
+    for field in fields(config):
+        value, default = getattr(config, field.name), _default_of(field)
+        if field.name not in (*understood, *OUTSIDE_THE_NETWORK) and value != default:
+            raise ValueError(
+                f"{field.name}={value!r} can't become {target}, which only has {default!r}: train a model with that."
+            )
+
+
+def _default_of(field: Field) -> Any:
+    return field.default if field.default_factory is MISSING else field.default_factory()
+
+
+def position_encoding_of(config: VanillaTransformerConfig) -> PositionEncoding:
+    """Makes the encoder's position encoding that a config names, without drawing from torch's random numbers."""
+    with torch.random.fork_rng(devices=[]):
+        return POSITIONS[config.position_encoding](config, config.encoder_attention_heads, False)
+
+
+def has_position_table(encoding: PositionEncoding) -> bool:
+    """Whether the encoding adds one vector for each position to the embeddings, and nothing else."""
+    return type(encoding).encode is AddedPositions.encode
+
+
+@torch.no_grad()
+def position_table(encoding: PositionEncoding, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Returns the vectors that an encoding adds at the first positions [length, D]."""
+    return encoding(torch.arange(length, device=device))

@@ -1,0 +1,477 @@
+"""Decoding in CTranslate2, a C++ engine that is several times as fast as torch on a CPU.
+
+    translator = Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")
+
+A model is converted once. The converted model is kept beside the model's files, in the hidden folder `.ctranslate2`,
+and is converted again when those files change. Loading a converted model needs no torch model.
+
+The engine's beam search ends with the first `num_beams` finished translations, as `early_stopping=True` does. All of
+them are requested and ranked here by the length penalty of `beam_search`. So scores equal those of torch. A few
+translations differ, where torch would have searched longer and found a better one.
+"""
+
+import ctypes
+import hashlib
+import json
+import os
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+from weakref import WeakSet
+
+import torch
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import cached_file, logging
+
+from vanilla_transformer.converters.from_and_to_marian import from_marian, load
+from vanilla_transformer.converters.to_ctranslate2 import Quantization, export, require_ctranslate2, table_length
+from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, load_config, load_generation_config, read_object
+from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS, PENALTIES
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers
+from vanilla_transformer.safe_files.atomic_writes import replacing, write_json
+
+from .engine import Attention, Generated, TokenIds
+from .int8_layers import require_quantization
+
+
+if TYPE_CHECKING:  # an optional dependency
+    from ctranslate2 import TranslationResult
+
+
+logger = logging.get_logger(__name__)
+
+CACHE_FOLDER, FINGERPRINT_FILE = ".ctranslate2", "made_from.json"
+FORMAT = 2  # of a converted model; a change of this number converts every model again
+_OPEN_BACKENDS: "WeakSet[CTranslate2Backend]" = WeakSet()
+_ENGINE_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
+CONVERTIBLE = ("vanilla_transformer", "marian")  # model types
+
+# Options of `generate` and the engine's names for them. The engine's options against repetition are left out: they
+# change logits rather than log-probabilities, and so all scores.
+ENGINE_NAMES = {
+    "min_new_tokens": "min_decoding_length",
+    "temperature": "sampling_temperature",
+    "top_k": "sampling_topk",
+    "top_p": "sampling_topp",
+}
+# Options that `CTranslate2Backend.generate` implements itself.
+OWN_OPTIONS = ("num_beams", "length_penalty", "penalty", "max_extra_tokens", "max_new_tokens", "early_stopping")
+# Options that `Translator` sets.
+TRANSLATOR_OPTIONS = ("num_return_sequences", "do_sample", "alpha", "max_length")
+# Settings of a `generation_config` that change translations and that the engine does not have.
+IGNORED_SETTINGS = (
+    *("repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"),
+    *("sequence_bias", "suppress_tokens", "begin_suppress_tokens", "forced_bos_token_id", "min_length"),
+    *("exponential_decay_length_penalty", "min_new_tokens", "temperature", "top_k", "top_p"),
+)
+
+
+class CTranslate2Backend:
+    """Decodes with a model that was converted for CTranslate2.
+
+    Args:
+        folder: The converted model.
+        config: The config of the model that was converted.
+        generation_config: Its decoding settings.
+        device: `cpu`, with as many threads as torch uses, or a GPU.
+    """
+
+    name: ClassVar[str] = "ctranslate2"
+    title: ClassVar[str] = "CTranslate2"
+    quantizations: ClassVar[tuple[str, ...]] = get_args(Quantization)
+
+    def __init__(
+        self,
+        folder: str | Path,
+        config: PreTrainedConfig,
+        generation_config: GenerationConfig,
+        device: torch.device | str = "cpu",
+    ):
+        _warn_about_settings(generation_config)
+        self.config, self.generation_config = config, generation_config
+        self.longest_input: int | None = table_length(config)
+        self.device = torch.device(device)
+        self._folder: Path | None = Path(folder)
+        self._files: dict[str, bytes] = {}  # the converted model, if its folder is gone
+        self._engine: Any = None
+        self._require_engine()
+        vocabularies = {
+            path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
+        }
+        self.source_tokens: list[str] = vocabularies.get("source") or vocabularies["shared"]
+        self.target_tokens: list[str] = vocabularies.get("target") or vocabularies["shared"]
+        self.target_ids = {token: token_id for token_id, token in enumerate(self.target_tokens)}
+
+    @classmethod
+    def from_model(
+        cls,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        quantization: str = "float32",
+        device: torch.device | str | None = None,
+    ) -> "CTranslate2Backend":
+        """Converts a model in memory.
+
+        Args:
+            model: The model.
+            tokenizer: Its tokenizer, or the source's.
+            target_tokenizer: The target's, for separate vocabularies.
+            quantization: Type of the weights.
+            device: Where to run; where the model is by default.
+        """
+        with tempfile.TemporaryDirectory() as folder:
+            _convert(model, tokenizer, target_tokenizer, folder, quantization)
+            backend = cls(folder, model.config, model.generation_config, device or model.device)
+            backend._folder, backend._files = None, _files_of(folder)
+        return backend
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str | Path, *, device: str | None = None, quantization: str = "float32", **options: Any
+    ) -> "CTranslate2Backend":
+        """Loads the converted model that is kept beside a model's files, or converts the model.
+
+        Args:
+            name_or_path: Folder, or name on the Hub: this package's model or MarianMT.
+            device: Where to run; a GPU if there is one.
+            quantization: Type of the weights.
+            options: Those of `from_pretrained` that say where a model of the Hub is.
+        """
+        _refuse_torch_options(options)
+        where = find_device(device)
+        require_ctranslate2()
+        require_quantization(quantization, cls.quantizations)
+        config = load_config(name_or_path, **options)
+        _require_convertible(config)
+        generation_config = load_generation_config(name_or_path, config, **options)
+        model_folder = Path(cached_file(name_or_path, "config.json", **options)).parent
+        converted = model_folder / CACHE_FOLDER / quantization
+        if _is_up_to_date(converted, model_folder):
+            return cls(converted, config, generation_config, where)
+        fingerprint = _fingerprint(model_folder)
+        model = load(name_or_path, config.model_type, **options)
+        tokenizers = load_tokenizers(
+            name_or_path, **{name: value for name, value in options.items() if name in HUB_OPTIONS}
+        )
+        try:
+            _convert_and_keep(model, *tokenizers, converted, quantization, model_folder, fingerprint)
+        except OSError as error:
+            logger.warning(f"{converted} can't be written ({error}): the model is converted at each start.")
+            return cls.from_model(model, *tokenizers, quantization=quantization, device=where)
+        return cls(converted, config, generation_config, where)
+
+    # --- the engine ---
+
+    def _require_engine(self) -> Any:
+        """Returns the engine, and opens it if this process has none yet."""
+        with _ENGINE_LOCK:
+            if self._engine is None:
+                self._engine = require_ctranslate2().Translator(
+                    str(self._folder or "in memory"),
+                    device=self.device.type,
+                    device_index=self.device.index or 0,
+                    intra_threads=torch.get_num_threads(),
+                    files=None if self._folder else self._files,
+                )
+                _OPEN_BACKENDS.add(self)
+            return self._engine
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Returns what pickle writes: the converted model itself. Where it is read, its folder may not exist."""
+        files = _files_of(self._folder) if self._folder else self._files
+        return {**vars(self), "_engine": None, "_folder": None, "_files": files}
+
+    @property
+    def model(self) -> "CTranslate2Backend":
+        """This object: it has the `config` and the `generation_config` of the model."""
+        return self
+
+    def set_seed(self, seed: int) -> None:
+        """Starts the engine again: its threads take the seed when they start, and never again."""
+        require_ctranslate2().set_random_seed(seed)
+        with _ENGINE_LOCK:
+            self._engine = None
+        self._require_engine()
+
+    def require_options(self, options: dict[str, Any]) -> None:
+        """Refuses options of `generate` that the engine does not have."""
+        if options.get("early_stopping", True) is not True:
+            raise ValueError(
+                f"early_stopping={options['early_stopping']!r}: CTranslate2 always ends with the first num_beams "
+                "finished translations. Leave it out, or leave out backend."
+            )
+        if (penalty := options.get("penalty", "gnmt")) not in PENALTIES:
+            raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
+        for name in options:
+            if name not in (*ENGINE_NAMES, *OWN_OPTIONS, *TRANSLATOR_OPTIONS):
+                raise ValueError(
+                    f"CTranslate2 lacks the option {name}: leave it out, or leave out backend. It has "
+                    f"{', '.join((*OWN_OPTIONS, *ENGINE_NAMES))}."
+                )
+
+    def require_support(self, call: str) -> None:
+        """Refuses attention: the engine does not return that of a given translation."""
+        if call != "score()":
+            raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
+
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
+        """Returns the log-probability of each target, given its source."""
+        # The engine adds the first token, and the end of sentence with its own probability.
+        scored = [target[1:-1] if target[-1] == self.config.eos_token_id else target[1:] for target in targets]
+        results = self._require_engine().score_batch(
+            [[self.source_tokens[token_id] for token_id in source] for source in sources],
+            [[self.target_tokens[token_id] for token_id in ids] for ids in scored],
+            max_input_length=0,
+        )
+        return [sum(result.log_probs[: len(target) - 1]) for result, target in zip(results, targets, strict=True)]
+
+    def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
+        self.require_support("attend()")
+        raise NotImplementedError  # for mypy: the line above has raised
+
+    def generate(
+        self,
+        sources: Sequence[TokenIds],
+        prefixes: Sequence[TokenIds],
+        *,
+        num_return_sequences: int = 1,
+        num_beams: int = 1,
+        do_sample: bool = False,
+        length_penalty: float = 1.0,
+        alpha: float | None = None,
+        penalty: str = "gnmt",
+        max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
+        max_new_tokens: int | None = None,
+        max_length: int | None = None,
+        **options: Any,
+    ) -> Generated:
+        """Translates a batch. Samples depend on `set_seed`, not on torch's seed."""
+        self.require_options({**options, "penalty": penalty})
+        given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
+        longest = self._max_new_tokens(given, max_new_tokens, max_length)
+        limits = [longest if do_sample else min(longest, len(source) + max_extra_tokens) for source in sources]
+        results = self._translate_within(
+            limits,
+            [[self.source_tokens[token_id] for token_id in source] for source in sources],
+            [[self.target_tokens[token_id] for token_id in prefix[1:]] for prefix in prefixes],
+            beam_size=num_beams,
+            num_hypotheses=max(num_beams, num_return_sequences),
+            **_engine_options(options, given, do_sample),
+        )
+        exponent = length_penalty if alpha is None else alpha
+        ranked = [
+            hypothesis
+            for prefix, result in zip(prefixes, results, strict=True)
+            for hypothesis in self._ranked(result, prefix[0], given, num_return_sequences, penalty, exponent)
+        ]
+        scores = torch.tensor([score for score, _ in ranked]).tolist()  # float32, as in torch
+        return Generated([ids for _, ids in ranked], None if do_sample else scores)
+
+    def _max_new_tokens(self, given: int, max_new_tokens: int | None, max_length: int | None) -> int:
+        """Returns the longest translation of a batch, without the `given` tokens of its prefix."""
+        if max_new_tokens is not None:
+            longest = max_new_tokens
+        elif max_length is not None:
+            longest = max(max_length - given - 1, 1)
+        else:
+            raise ValueError("CTranslate2 needs a limit: give max_new_tokens or max_length.")
+        if self.longest_input is not None and given + longest > self.longest_input:
+            raise ValueError(
+                f"CTranslate2 has {self.longest_input} positions for this model, too few for {given} tokens of a "
+                f"prefix and {longest} new ones: shorten them, or leave out backend."
+            )
+        return longest
+
+    def _translate_within(
+        self, limits: list[int], sources: list[list[str]], prefixes: list[list[str]], **options: Any
+    ) -> "list[TranslationResult]":
+        """Translates each source within its limit of new tokens.
+
+        The engine has one limit for a batch. So all sources are translated with the largest limit first. A source
+        with a translation beyond its limit is then translated again with that limit.
+        """
+        given = len(prefixes[0])
+        results = self._translate(sources, prefixes, max_decoding_length=given + max(limits), **options)
+        for limit in sorted(set(limits)):
+            rows = [
+                row
+                for row, result in enumerate(results)
+                if limits[row] == limit and max(map(len, result.hypotheses)) > given + limit
+            ]
+            if rows:
+                shorter = self._translate(
+                    [sources[row] for row in rows],
+                    [prefixes[row] for row in rows],
+                    max_decoding_length=given + limit,
+                    **options,
+                )
+                for row, result in zip(rows, shorter, strict=True):
+                    results[row] = result
+        return results
+
+    def _translate(
+        self, sources: list[list[str]], prefixes: list[list[str]], **options: Any
+    ) -> "list[TranslationResult]":
+        return self._require_engine().translate_batch(
+            sources,
+            prefixes if any(prefixes) else None,
+            length_penalty=0,  # gives plain log-probabilities: the penalty is applied in `_ranked`
+            max_input_length=0,
+            return_scores=True,
+            return_end_token=True,
+            **{"min_decoding_length": 0, **options},
+        )
+
+    def _ranked(
+        self, result: "TranslationResult", start: int, given: int, number: int, penalty: str, exponent: float
+    ) -> list[tuple[float, TokenIds]]:
+        """Returns score and ids of the best hypotheses by the length penalty, exactly `number` of them."""
+        hypotheses = []
+        for tokens, log_probability in zip(result.hypotheses, result.scores, strict=True):
+            length = max(len(tokens) - given, 1)
+            score = log_probability / PENALTIES[penalty](length) ** exponent
+            hypotheses.append((score, [start, *(self.target_ids[token] for token in tokens)]))
+        hypotheses.sort(key=lambda hypothesis: -hypothesis[0])
+        hypotheses += [(-torch.inf, [start])] * number  # the engine may find fewer
+        return hypotheses[:number]
+
+
+# --- options ---
+
+
+def _engine_options(options: dict[str, Any], given: int, do_sample: bool) -> dict[str, Any]:
+    """Returns options of `generate` under the engine's names."""
+    if do_sample:
+        options = {"top_k": 50, **options}  # the library's default
+    renamed = {ENGINE_NAMES[name]: value for name, value in options.items() if name in ENGINE_NAMES}
+    if "min_decoding_length" in renamed:
+        renamed["min_decoding_length"] += given  # the engine counts the prefix too
+    return renamed
+
+
+def _refuse_torch_options(options: dict[str, Any]) -> None:
+    """Refuses options of `from_pretrained` that are about a torch model."""
+    if "device_map" in options:
+        raise ValueError("device_map is for torch and takes the place of device: give device, or leave out backend.")
+    for name in ("dtype", "torch_dtype"):
+        if name in options:
+            raise ValueError(f"{name}={options[name]!r}: CTranslate2 calls it quantization. Set that in its place.")
+
+
+def _warn_about_settings(config: GenerationConfig) -> None:
+    """Warns about decoding settings of the model that have no effect in the engine."""
+    settings = config.to_diff_dict()
+    ignored = [name for name in IGNORED_SETTINGS if settings.get(name) is not None]
+    if any(len(ids) > 1 for ids in settings.get("bad_words_ids") or []):
+        ignored.append("bad_words_ids of several tokens")
+    if ignored:
+        logger.warning(
+            f"CTranslate2 ignores what the model's generation_config sets: {', '.join(ignored)}. Leave out backend to "
+            "decode with it."
+        )
+
+
+# --- conversion ---
+
+
+def _require_convertible(config: PreTrainedConfig) -> None:
+    if config.model_type not in CONVERTIBLE:
+        raise ValueError(
+            f"backend='ctranslate2' takes models of type {' and '.join(CONVERTIBLE)}, not "
+            f"{config.model_type!r}: leave out backend."
+        )
+
+
+def _convert(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    folder: str | Path,
+    quantization: str,
+) -> None:
+    """Writes the converted model into a folder. MarianMT becomes this package's model first."""
+    _require_convertible(model.config)
+    vanilla = from_marian(model) if model.config.model_type == "marian" else model
+    export(vanilla, tokenizer, folder, target_tokenizer=target_tokenizer, quantization=quantization)
+
+
+def _convert_and_keep(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None,
+    converted: Path,
+    quantization: str,
+    model_folder: Path,
+    fingerprint: dict[str, Any],
+) -> None:
+    """Writes the converted model with the fingerprint of the files it was made from.
+
+    The fingerprint is left out if files of the model changed since `fingerprint` was taken: then the model is
+    converted again next time. New files may have come from the Hub meanwhile.
+    """
+    with replacing(converted, wait=True) as folder:
+        _convert(model, tokenizer, target_tokenizer, folder, quantization)
+        current = _fingerprint(model_folder)
+        if fingerprint.items() <= current.items():
+            write_json(folder / FINGERPRINT_FILE, {"made_from": current, "digests": _digests(folder)})
+
+
+def _fingerprint(model_folder: Path) -> dict[str, Any]:
+    """Returns what a converted model depends on: size and time of the model's files, and the converters' versions."""
+    patterns = ("*.json", "*.safetensors", "*.bin", "*.spm")
+    files = sorted(path for pattern in patterns for path in model_folder.glob(pattern))
+    files += sorted((model_folder / TARGET).glob("*.json"))
+    stats = [(path.relative_to(model_folder).as_posix(), path.stat()) for path in files]
+    versions = {"format": FORMAT, "ctranslate2": require_ctranslate2().__version__}
+    return {**versions, **{name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats}}
+
+
+def _is_up_to_date(converted: Path, model_folder: Path) -> bool:
+    """Whether a converted model is there, was made of the model's files, and is undamaged."""
+    try:
+        record = read_object(converted / FINGERPRINT_FILE)
+        return record["made_from"] == _fingerprint(model_folder) and record["digests"] == _digests(converted)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _digests(converted: Path) -> dict[str, str]:
+    """Returns the SHA-256 of each file of a converted model. A damaged one could translate into plausible text."""
+    digests = {}
+    for path in _paths_in(converted):
+        with path.open("rb") as file:
+            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+    return digests
+
+
+def _files_of(folder: str | Path) -> dict[str, bytes]:
+    """Returns the content of the files that the engine reads."""
+    return {path.name: path.read_bytes() for path in _paths_in(folder)}
+
+
+def _paths_in(folder: str | Path) -> list[Path]:
+    return sorted(path for path in Path(folder).iterdir() if path.name != FINGERPRINT_FILE)
+
+
+# --- forks ---
+
+
+def _abandon_engines() -> None:
+    """Makes the backends of a forked process open new engines: the threads of the old ones exist only in its parent.
+
+    The old engines are never deleted. That would wait for their threads.
+    """
+    global _ENGINE_LOCK
+    _ENGINE_LOCK = threading.Lock()  # another thread of the parent may hold the old one
+    for backend in list(_OPEN_BACKENDS):
+        if backend._engine is not None:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend._engine))
+            backend._engine = None
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_engines)

@@ -1,0 +1,210 @@
+"""Decoding in torch: any encoder-decoder of the library, with the search that its class names."""
+
+import threading
+from collections.abc import Sequence
+from inspect import signature
+from itertools import chain
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
+from vanilla_transformer.hub.loading import find_device, load_model
+from vanilla_transformer.translation.searches import require_own_options, search_of
+
+from .engine import Attention, Generated, TokenIds
+from .int8_layers import QUANTIZATIONS, quantized, require_quantization
+
+
+_EAGER_COPY_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
+
+
+class TorchBackend:
+    """Decodes with a torch model.
+
+    No method changes the model, so several threads may share it.
+
+    Args:
+        model: The model. It is set to evaluation mode.
+    """
+
+    name: ClassVar[str] = "torch"
+    title: ClassVar[str] = "the model"
+    quantizations: ClassVar[tuple[str, ...]] = QUANTIZATIONS
+
+    def __init__(self, model: PreTrainedModel):
+        self._model: PreTrainedModel = model.eval()
+        self._eager_copy: PreTrainedModel | None = None
+
+    @classmethod
+    def from_model(
+        cls,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        quantization: str = "float32",
+    ) -> "TorchBackend":
+        """Makes a backend of a model in memory.
+
+        Args:
+            model: The model.
+            tokenizer: Not needed here.
+            target_tokenizer: Not needed here.
+            quantization: Type of the weights of linear layers.
+        """
+        return cls(quantized(model, quantization))
+
+    @classmethod
+    def from_pretrained(
+        cls, name_or_path: str | Path, *, device: str | None = None, quantization: str = "float32", **options: Any
+    ) -> "TorchBackend":
+        """Loads a model from a folder or the Hub.
+
+        Args:
+            name_or_path: Folder, or name on the Hub.
+            device: Where to run; a GPU if there is one.
+            quantization: Type of the weights of linear layers.
+            options: Those of `from_pretrained`, such as `dtype`, `revision`, and `device_map` in place of `device`.
+        """
+        if "device_map" in options and device:
+            raise ValueError("device_map is for torch and takes the place of device: give one of them.")
+        where = None if "device_map" in options else find_device(device)
+        require_quantization(quantization, cls.quantizations)
+        if quantization != "float32":
+            options.setdefault("dtype", torch.float32)  # weights are rounded from float32, whatever the file has
+        model = load_model(name_or_path, **options)
+        return cls(quantized(model if where is None else model.to(where), quantization))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_eager_copy": None}  # it shares the model's weights: pickle them once
+
+    @property
+    def model(self) -> PreTrainedModel:
+        return self._model
+
+    @property
+    def config(self) -> PreTrainedConfig:
+        return self._model.config
+
+    @property
+    def generation_config(self) -> GenerationConfig:
+        return self._model.generation_config
+
+    @property
+    def longest_input(self) -> int | None:
+        return longest_sequence(self._model)
+
+    def require_options(self, options: dict[str, Any]) -> None:
+        """Refuses options of another search than the model's. `generate` refuses unknown ones itself."""
+        if options.get("do_sample"):
+            self.require_support("sample=True")
+        if "glossary" in options and "selection" not in signature(search_of(self._model).search).parameters:
+            raise ValueError(f"The search of {type(self._model).__name__} has no glossary: leave it out.")
+        require_own_options(self._model, options)
+
+    def require_support(self, call: str) -> None:
+        """Refuses calls that need a model that works from left to right, if this one does not."""
+        if not getattr(self._model, "is_autoregressive", True):
+            raise ValueError(
+                f"{call} needs a model that works from left to right, and {type(self._model).__name__} writes all "
+                "tokens at once: use an autoregressive model."
+            )
+
+    def set_seed(self, seed: int) -> None:
+        """Seeds torch's random numbers, which draw the samples."""
+        torch.manual_seed(seed)
+
+    @torch.no_grad()
+    def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
+        """Translates a batch: with the search that the model's class names, or by sampling with `do_sample`."""
+        if options.get("do_sample"):
+            options.pop("max_extra_tokens", None)  # an option of the search alone
+        else:
+            options["custom_generate"] = search_of(self._model).search
+        output = self._model.generate(
+            **self._padded(sources),
+            decoder_input_ids=torch.tensor(prefixes, device=self._model.device),
+            return_dict_in_generate=True,
+            use_cache=True,
+            **options,
+        )
+        scores = getattr(output, "sequences_scores", None)
+        return Generated(output.sequences.tolist(), None if scores is None else scores.tolist())
+
+    @torch.no_grad()
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
+        """Returns the log-probability of each target, given its source."""
+        labels = self._padded([ids[1:] for ids in targets])
+        read = self._padded([ids[:-1] for ids in targets])["input_ids"]
+        logits = self._model(**self._padded(sources), decoder_input_ids=read).logits  # [B, T, V]
+        log_probabilities = logits.float().log_softmax(-1).gather(-1, labels["input_ids"][..., None]).squeeze(-1)
+        return log_probabilities.double().masked_fill(labels["attention_mask"] == 0, 0.0).sum(1).tolist()
+
+    @torch.no_grad()
+    def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
+        """Returns the attention weights of each pair, from one pass over all tokens."""
+        output = self._model_with_eager_attention()(
+            **self._padded(sources),
+            decoder_input_ids=self._padded(targets)["input_ids"],
+            output_attentions=True,
+            use_cache=False,
+        )
+        if output.cross_attentions is None:
+            raise ValueError(f"This {type(self._model).__name__} does not attend to the source: it has no weights.")
+        encoder, decoder = output.encoder_attentions, output.decoder_attentions  # recurrent stacks have none
+        lengths = [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
+        return [
+            Attention(
+                encoder=None if encoder is None else _weights_of(encoder, row, s, s),
+                decoder=None if decoder is None else _weights_of(decoder, row, t, t),
+                cross=_weights_of(output.cross_attentions, row, t, s),
+            )
+            for row, (s, t) in enumerate(lengths)
+        ]
+
+    def _model_with_eager_attention(self) -> PreTrainedModel:
+        """Returns a copy of the model whose attention is eager: other implementations return no weights.
+
+        The copy is made once and shares the model's weights. Switching the model itself would change what other
+        threads compute.
+        """
+        with _EAGER_COPY_LOCK:
+            if self._eager_copy is None or not _have_same_tensors(self._eager_copy, self._model):
+                eager_copy = copy_sharing_weights(self._model).eval()
+                eager_copy.set_attn_implementation("eager")
+                self._eager_copy = eager_copy
+            return self._eager_copy
+
+    def _padded(self, rows: Sequence[TokenIds]) -> dict[str, torch.Tensor]:
+        """Returns ids and mask, padded on the right."""
+        longest = max(map(len, rows))
+        pad = self.config.pad_token_id
+        ids = [[*row, *[pad] * (longest - len(row))] for row in rows]
+        mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+        tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
+        return {name: tensor.to(self._model.device) for name, tensor in tensors.items()}
+
+
+def longest_sequence(model: PreTrainedModel) -> int | None:
+    """Returns how many tokens a model has positions for; `None` if there is no limit.
+
+    This package's models declare it as `longest_sequence`. Other models have a table of `max_position_embeddings`.
+    """
+    return getattr(model, "longest_sequence", getattr(model.config, "max_position_embeddings", None))
+
+
+def _weights_of(layers: tuple[torch.Tensor, ...], row: int, queries: int, keys: int) -> torch.Tensor:
+    """Returns the weights [layers, heads, queries, keys] of a row of the batch."""
+    return torch.stack([layer[row, :, :queries, :keys] for layer in layers]).cpu()
+
+
+def _have_same_tensors(model: PreTrainedModel, other: PreTrainedModel) -> bool:
+    """Whether two models share all tensors. They no longer do after one was resized or moved to another device."""
+
+    def tensor_ids(model: PreTrainedModel) -> list[int]:
+        return [id(tensor) for tensor in chain(model.parameters(), model.buffers())]
+
+    return tensor_ids(model) == tensor_ids(other)

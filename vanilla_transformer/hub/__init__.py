@@ -1,0 +1,1 @@
+"""Folders and the Hub: auto classes, loading, exporting, checking and pushing."""

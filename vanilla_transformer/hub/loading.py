@@ -1,0 +1,196 @@
+"""Loading configs and whole models from a folder or the Hub, with error messages of one sentence.
+
+    from vanilla_transformer.loading import load_model
+
+    model = load_model("runs/demo/model")     # any encoder-decoder that `AutoModelForSeq2SeqLM` loads
+
+The library reports an unusable folder in about ten different ways, fills weights that a file lacks with random
+numbers, and ignores a `generation_config.json` that it can't read. Here each raises a `ValueError` that names the
+folder and the remedy. No code of a model's folder runs unless `trust_remote_code` is set, and nobody is asked for it.
+"""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from itertools import chain
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+import torch
+from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import validate_repo_id
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import cached_file
+
+from vanilla_transformer.translation.decoding_options import require_decoding
+
+
+# What the library raises when files are missing, damaged or those of another model. It does not check what it reads,
+# so a damaged file may raise anything. `tokenizers` raises `Exception` itself.
+LOADING_ERRORS = (Exception,)
+GENERATION_CONFIG = "generation_config.json"
+# Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
+
+
+BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
+
+
+def find_model(name_or_path: str | Path) -> str | Path:
+    """Returns the folder of a model that comes with the package, or else the name or path as it is."""
+    if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
+        return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
+    return name_or_path
+
+
+def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedModel:
+    """Loads an encoder-decoder with all its weights, in evaluation mode.
+
+    Nothing is unpickled: weights come from safetensors, or from a `pytorch_model.bin` that holds tensors only.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder. This package's own models do not need them.
+        options: Other options of `from_pretrained`, such as `revision`, `dtype` and `device_map`. By default weights
+            keep the type they have in the file.
+    """
+    _require_readable_settings(name_or_path, **_hub_options(options))
+    with errors_in_one_sentence(name_or_path):
+        model, report = AutoModelForSeq2SeqLM.from_pretrained(
+            find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
+        )
+    if report["missing_keys"]:
+        raise ValueError(
+            f"{name_or_path} has no weights {min(report['missing_keys'])}: its files are not those of one whole "
+            "model. Download or save the model again."
+        )
+    require_finite(model, name_or_path)
+    return model.eval()
+
+
+def load_config(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedConfig:
+    """Loads a model's config.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder.
+        options: Options of `from_pretrained`, such as `revision`.
+    """
+    with errors_in_one_sentence(name_or_path):
+        return AutoConfig.from_pretrained(find_model(name_or_path), trust_remote_code=trust_remote_code, **options)
+
+
+def load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, **options: Any) -> GenerationConfig:
+    """Loads a model's decoding settings, from its `generation_config.json` or else from its config.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        config: The model's config.
+        options: Options of `from_pretrained` that say where the files are.
+    """
+    options = _hub_options(options)
+    if not _require_readable_settings(name_or_path, **options):
+        return GenerationConfig.from_model_config(config)
+    with errors_in_one_sentence(name_or_path):
+        return GenerationConfig.from_pretrained(find_model(name_or_path), **options)
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file that must hold an object."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON ({reason_of(error)}): restore or download it again.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}, not an object: restore or download it again.")
+    return content
+
+
+def require_finite(model: PreTrainedModel, name: str | Path = "The model") -> None:
+    """Refuses a model with weights that are not numbers. Some engines would translate with them, into plausible text.
+
+    Args:
+        model: The model.
+        name: The subject of the error message.
+    """
+    for weight_name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_floating_point() and not tensor.is_meta and not _is_finite(tensor):
+            raise ValueError(
+                f"{name} has weights that are not numbers (NaN or infinity) in {weight_name}: its training diverged "
+                "or its file is damaged. Use an earlier checkpoint, or download it again."
+            )
+
+
+def _is_finite(tensor: torch.Tensor) -> bool:
+    # A sum is finite only if all numbers are, and takes a fifth of the time. It may overflow: then look at each.
+    return bool(tensor.detach().sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
+
+
+def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool:
+    """Refuses a `generation_config.json` that can't be used; returns whether there is one."""
+    with errors_in_one_sentence(name_or_path):
+        path = cached_file(
+            find_model(name_or_path),
+            GENERATION_CONFIG,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            **options,
+        )
+    if path is None:
+        return False
+    settings = read_object(path)
+    try:
+        require_decoding(settings.get("num_beams"), settings.get("length_penalty"))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return True
+
+
+def _hub_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that say where files are."""
+    return {name: value for name, value in options.items() if name in HUB_OPTIONS and name != "trust_remote_code"}
+
+
+@contextmanager
+def errors_in_one_sentence(name_or_path: str | Path) -> Iterator[None]:
+    """Turns the library's loading errors into one `ValueError` of one sentence."""
+    try:
+        yield
+    except LOADING_ERRORS as error:
+        reason = "there is no such folder" if _is_missing_path(name_or_path) else reason_of(error)
+        raise ValueError(
+            f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a "
+            "name on the Hub."
+        ) from error
+
+
+def _is_missing_path(name_or_path: str | Path) -> bool:
+    """Whether this is a path that does not exist, and can't be a name on the Hub."""
+    if Path(name_or_path).exists():
+        return False
+    try:
+        validate_repo_id(str(name_or_path))
+    except HFValidationError:
+        return True
+    return False
+
+
+def find_device(name: str | None) -> torch.device:
+    """Returns the device of that name, or without a name a GPU if there is one."""
+    try:
+        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+    except RuntimeError as error:
+        raise ValueError(f"device={name!r} is unknown to torch: give cpu, cuda or cuda:1, for instance.") from error
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"device={name!r}: this torch sees no GPU. Give cpu, or leave it out.")
+    return device
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of an error's message, without the full stop."""
+    if isinstance(error, UnpicklingError):
+        return "its weights are a pickle with more than tensors, which is not opened: get them as safetensors"
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(" .:") if lines else "a file is empty or truncated"

@@ -1,0 +1,166 @@
+"""What the translation models of this package share: token embeddings below the stacks; labels, logits, loss and
+lengths above them.
+
+Shapes: B batch, T target tokens, D width of the states below the output layer, V vocabulary.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from torch.distributed.tensor import DTensor
+from transformers import GenerationConfig, PreTrainedModel
+from transformers.modeling_utils import slice_logits_to_keep
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, is_torchdynamo_compiling
+
+from .beam_search import DEFAULT_EXTRA_TOKENS
+from .label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
+
+
+class TokenEmbedding(nn.Embedding):
+    """`nn.Embedding` that names an id outside the vocabulary."""
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        try:
+            return super().forward(input_ids)  # [B, T, D]
+        except IndexError as error:
+            # Only the CPU raises this. A GPU stops with an assertion of its own: checking first would cost a
+            # synchronisation at every step.
+            raise outside_vocabulary(input_ids, self.weight.shape[0]) from error
+
+
+class TranslationHead:
+    """Mixin for models with an encoder, a decoder and an output layer `lm_head`, whose config is a
+    `TranslationConfig`.
+
+    A class lists it before `GenerationMixin`, whose length it changes. `search_name` is the search that decodes the
+    model, a key of `searches.SEARCHES`. `is_autoregressive` says that the logits at a position are those of the next
+    token. `longest_sequence` is the longest source or target in tokens, `None` for no limit.
+    """
+
+    # Attributes of the model class.
+    config: Any
+    lm_head: Any
+    training: bool
+    tp_size: int | None
+    get_encoder: Callable[[], PreTrainedModel]
+    get_decoder: Callable[[], PreTrainedModel]
+    _get_resized_lm_head: Callable[..., nn.Linear]
+    tie_weights: Callable[[], None]
+
+    search_name = "beam_search"
+    is_autoregressive = True
+
+    @property
+    def longest_sequence(self) -> int | None:
+        return None
+
+    def _prepare_generated_length(
+        self,
+        generation_config: GenerationConfig,
+        has_default_max_length: bool,
+        *args: Any,
+        inputs_tensor: torch.Tensor,
+        **kwargs: Any,
+    ) -> GenerationConfig:
+        """If `generate` is given no length: the longest source plus 50 tokens (section 6.1). The library's default of
+        20 tokens would cut off most translations."""
+        if has_default_max_length and generation_config.max_new_tokens is None:
+            generation_config.max_new_tokens = inputs_tensor.shape[1] + DEFAULT_EXTRA_TOKENS
+            if self.longest_sequence is not None:
+                room = self.longest_sequence - kwargs["input_ids_length"]
+                generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
+        return super()._prepare_generated_length(  # type: ignore[misc]
+            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
+        )
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
+        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
+        if start is None or pad is None:
+            raise ValueError(
+                f"Labels can't be shifted right with decoder_start_token_id={start} and pad_token_id={pad}: set both "
+                "in the config, or pass decoder_input_ids."
+            )
+        return shift_right(labels, start, pad)
+
+    def resize_decoder_token_embeddings(
+        self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
+    ) -> nn.Embedding:
+        """[`~PreTrainedModel.resize_token_embeddings`] for the target side of a model with two vocabularies."""
+        if self.config.target_vocab_size is None:
+            raise ValueError("Source and target share one vocabulary: call resize_token_embeddings instead.")
+        decoder = self.get_decoder()
+        embeddings = decoder._resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
+        self.config.target_vocab_size = embeddings.weight.shape[0]
+        self.lm_head = self._get_resized_lm_head(
+            self.lm_head, self.config.target_vocab_size, mean_resizing=mean_resizing
+        )
+        self.tie_weights()
+        return embeddings
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if self.config.target_vocab_size is not None:
+            return self.get_encoder()._resize_token_embeddings(*args, **kwargs)
+        self.get_decoder()._resize_token_embeddings(*args, **kwargs)
+        return super()._resize_token_embeddings(*args, **kwargs)  # type: ignore[misc]  # source embedding, lm_head
+
+    def logits_and_loss(
+        self,
+        states: torch.Tensor,
+        labels: torch.Tensor | None,
+        criterion: LabelSmoothedCrossEntropy,
+        skip_logits: bool | None,
+        logits_to_keep: int | torch.Tensor,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        """Logits [B, T, V] of the decoder's states [B, T, D], unless they are skipped, and the loss of the labels."""
+        states = slice_logits_to_keep(states, logits_to_keep)
+        if labels is not None:
+            labels = slice_logits_to_keep(labels.unsqueeze(-1), logits_to_keep).squeeze(-1)
+        if skip_logits is None:
+            skip_logits = self.training and labels is not None and self._holds_whole_output_layer()
+        logits = None if skip_logits else self.lm_head(states)
+        return logits, None if labels is None else self._loss(criterion, states, logits, labels, **kwargs)
+
+    def _holds_whole_output_layer(self) -> bool:
+        """Whether the output matrix can be used without its module. Not if processes share it, nor if an adapter or a
+        hook changes the output, nor under a compiler, which would stop at shapes that depend on the labels."""
+        layer = self.lm_head
+        sharded = self.tp_size is not None or isinstance(layer.weight, DTensor)
+        plain = type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
+        return plain and not sharded and not is_torchdynamo_compiling()
+
+    def _loss(
+        self,
+        criterion: LabelSmoothedCrossEntropy,
+        states: torch.Tensor,
+        logits: torch.Tensor | None,
+        labels: torch.Tensor,
+        num_items_in_batch: torch.Tensor | int | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        try:
+            if logits is None:
+                return criterion.of_states(states, self.lm_head.weight, labels, num_items_in_batch, self.lm_head.bias)
+            return criterion.of_logits(logits, labels, num_items_in_batch)
+        except (IndexError, RuntimeError) as error:
+            if "out of bounds" not in str(error):
+                raise
+            raise outside_vocabulary(labels[labels != IGNORED_LABEL], self.lm_head.weight.shape[0]) from error
+
+
+def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
+    """Labels [B, T] shifted right by one behind the start token, with `pad_token_id` in place of -100."""
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
+    return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
+
+
+def outside_vocabulary(token_ids: torch.Tensor, vocab_size: int) -> ValueError:
+    worst = token_ids[(token_ids < 0) | (token_ids >= vocab_size)][0].item()
+    hint = "-100 marks padding in labels only" if worst == IGNORED_LABEL else "do tokenizer and model belong together?"
+    return ValueError(
+        f"Token id {worst} is outside the vocabulary of {vocab_size} (ids 0 to {vocab_size - 1}): {hint}"
+    )

@@ -1,0 +1,754 @@
+"""The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from top to bottom as in its Figure 1.
+
+Section numbers are the paper's. What can vary has a module of its own: `positions`, `scores`, `patterns`,
+`reversible`.
+
+Shapes: B batch, S source tokens, T target tokens (in code that serves both stacks: its tokens), H heads, D d_model,
+d_k and d_v width of one head's keys and values, V vocabulary.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import GenerationMixin, PreTrainedModel
+from transformers import initialization as init
+from transformers.activations import ACT2FN
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple, is_torchdynamo_compiling
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+
+from .attention_scores import SCORES, DotProduct, ScaledDotProduct, Score
+from .attention_variants import PATTERNS
+from .configuration_vanilla_transformer import VARIANTS, VanillaTransformerConfig
+from .cpu_dropout import Dropout
+from .embeddings_and_head import TokenEmbedding, TranslationHead
+from .full_attention import FullAttention
+from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
+from .packed_decoder_steps import PackedSteps, make_packed_steps
+from .positions import POSITIONS, PositionEncoding, rotate
+from .reversible_layers import run_reversibly
+
+
+class VanillaTransformerEmbedding(TokenEmbedding):
+    """Token embeddings multiplied by sqrt(d_model) (section 3.4)."""
+
+    def __init__(self, num_embeddings: int, embedding_dim: int, padding_idx: int | None, scale: float):
+        super().__init__(num_embeddings, embedding_dim, padding_idx)
+        self.scale = scale
+
+    def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(input_ids) * self.scale  # [B, T, D]
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None,
+    dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention(Q, K, V) = softmax(score(Q, K)) V (section 3.2.1); the mask adds -inf to the scores of hidden keys.
+
+    The layer's score function computes the scores, `scaling` included.
+    """
+    scores = module.score(query, key)  # [B, H, T, S]
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    output = torch.matmul(weights, value)  # [B, H, T, d_v]
+    return output.transpose(1, 2).contiguous(), weights  # [B, T, H, d_v]
+
+
+class VanillaTransformerAttention(nn.Module):
+    """Multi-head attention (section 3.2.2), for its three uses (section 3.2.3).
+
+    Args:
+        config: The model's configuration.
+        num_heads: Heads of this stack.
+        layer_idx: Index of this layer's keys and values in the cache.
+        is_causal: Whether a token sees only itself and those before it: the decoder's self-attention.
+        pattern: Which keys a query may look at: a key of `PATTERNS`.
+    """
+
+    def __init__(
+        self,
+        config: VanillaTransformerConfig,
+        num_heads: int,
+        layer_idx: int,
+        is_causal: bool = False,
+        pattern: str = "full",
+    ):
+        super().__init__()
+        self.config = config
+        self.layer_idx = layer_idx
+        self.is_causal = is_causal
+        self.d_k = config.d_k or config.d_model // num_heads
+        self.d_v = config.d_v or config.d_model // num_heads
+        self.score = SCORES[config.score_function](config, num_heads, self.d_k)
+        self.pattern = PATTERNS[pattern](config, num_heads)
+        self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        shares_qk = config.share_qk or self.pattern.shares_qk
+        self.k_proj = None if shares_qk else nn.Linear(config.d_model, num_heads * self.d_k)
+        self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
+        self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Queries come from `hidden_states` [B, T, D]; keys and values from there too, or from the encoder."""
+        query = rotate(_split_heads(self.q_proj(hidden_states), self.d_k), rotation)  # [B, H, T, d_k]
+        key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values, rotation)
+        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+            self.config._attn_implementation, eager_attention_forward
+        )
+        dropout = self.config.attention_dropout if self.training else 0.0
+        options = {"scaling": self.score.scaling, "dropout": dropout, "rotation": rotation, **kwargs}
+        output, weights = self.pattern(attend, self, hidden_states, query, key, value, attention_mask, **options)
+        return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
+
+    def _keys_and_values(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+        rotation: tuple[torch.Tensor, torch.Tensor] | None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Keys [B, H, S, d_k] and values [B, H, S, d_v], appended to the cache or read from it."""
+        is_cross_attention = encoder_hidden_states is not None
+        if is_cross_attention and past_key_values is not None and past_key_values.is_updated.get(self.layer_idx):
+            # The source does not change while its translation grows: its keys and values are computed once.
+            layer = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            return layer.keys, layer.values
+
+        states = encoder_hidden_states if is_cross_attention else hidden_states
+        project = self.q_proj if self.k_proj is None else self.k_proj
+        key = rotate(_split_heads(project(states), self.d_k), rotation)
+        value = _split_heads(self.v_proj(states), self.d_v)
+        if past_key_values is None:
+            return key, value
+        if is_cross_attention:
+            past_key_values.is_updated[self.layer_idx] = True
+            return past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
+        return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
+
+
+class VanillaTransformerFeedForward(nn.Module):
+    """FFN(x) = max(0, x W1 + b1) W2 + b2, the same at each position (section 3.3)."""
+
+    def __init__(self, config: VanillaTransformerConfig, ffn_dim: int):
+        super().__init__()
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.activation = ACT2FN[config.activation_function]
+        self.dropout = Dropout(config.activation_dropout)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.fc2(self.dropout(self.activation(self.fc1(hidden_states))))
+
+
+class VanillaTransformerPostNorm(nn.Module):
+    """Residual, dropout and layer normalisation around a sub-layer: LayerNorm(x + Dropout(Sublayer(x))), "Add & Norm"
+    in Figure 1 (sections 3.1 and 5.4).
+
+    The sub-layer is passed as a function. The hooks of `device_map` would move a module to the device of this one.
+    """
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__()
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.norm(hidden_states + self.dropout(sublayer(hidden_states)))
+
+
+class VanillaTransformerPreNorm(VanillaTransformerPostNorm):
+    """x + Dropout(Sublayer(LayerNorm(x))): not the paper's order, but one that trains deep stacks without warm-up
+    (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture")."""
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return hidden_states + self.dropout(sublayer(self.norm(hidden_states)))
+
+
+class VanillaTransformerReversibleNorm(VanillaTransformerPreNorm):
+    """The same on two streams (x1, x2), from which it makes (x2, x1 + Dropout(Sublayer(LayerNorm(x2)))): see
+    `reversible`. The streams are the halves of the last dimension."""
+
+    def branch(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.dropout(sublayer(self.norm(hidden_states)))
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        first, second = hidden_states.chunk(2, dim=-1)
+        return torch.cat([second, first + self.branch(second, sublayer)], dim=-1)
+
+
+RESIDUALS = {
+    "post": VanillaTransformerPostNorm,
+    "pre": VanillaTransformerPreNorm,
+    "reversible": VanillaTransformerReversibleNorm,
+}
+
+
+class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, then feed-forward (section 3.1, left half of Figure 1)."""
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
+        super().__init__()
+        residual = RESIDUALS["reversible" if config.reversible else config.norm_placement]
+        self.self_attn = VanillaTransformerAttention(
+            config, config.encoder_attention_heads, layer_idx, pattern=config.attention_pattern
+        )
+        self.self_attn_residual = residual(config)
+        self.feed_forward = VanillaTransformerFeedForward(config, config.encoder_ffn_dim)
+        self.feed_forward_residual = residual(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        positions: dict[str, Any],
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        hidden_states = self.self_attn_residual(
+            hidden_states,
+            lambda states: self.self_attn(states, attention_mask=attention_mask, **positions, **kwargs)[0],
+        )
+        return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
+
+
+class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
+    """Masked self-attention, attention to the encoder, feed-forward (section 3.1, right half of Figure 1)."""
+
+    def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
+        super().__init__()
+        residual = RESIDUALS[config.norm_placement]
+        self.self_attn = VanillaTransformerAttention(
+            config,
+            config.decoder_attention_heads,
+            layer_idx,
+            is_causal=config.decoder_is_causal,
+            pattern=config.decoder_attention_pattern,
+        )
+        self.self_attn_residual = residual(config)
+        self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
+        self.encoder_attn_residual = residual(config)
+        self.feed_forward = VanillaTransformerFeedForward(config, config.decoder_ffn_dim)
+        self.feed_forward_residual = residual(config)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        positions: dict[str, Any],
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None = None,
+        past_key_values: EncoderDecoderCache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        hidden_states = self.self_attn_residual(
+            hidden_states,
+            lambda states: self.self_attn(
+                states, attention_mask=attention_mask, past_key_values=past_key_values, **positions, **kwargs
+            )[0],
+        )
+        hidden_states = self.encoder_attn_residual(
+            hidden_states,
+            lambda states: self.encoder_attn(
+                states,
+                attention_mask=encoder_attention_mask,
+                encoder_hidden_states=encoder_hidden_states,
+                past_key_values=past_key_values,
+                **kwargs,
+            )[0],
+        )
+        return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
+
+
+@auto_docstring
+class VanillaTransformerPreTrainedModel(PreTrainedModel):
+    config: VanillaTransformerConfig
+    base_model_prefix = "model"
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["VanillaTransformerEncoderLayer", "VanillaTransformerDecoderLayer"]
+    _skip_keys_device_placement = ["past_key_values"]
+    _supports_flash_attn = True
+    _supports_sdpa = True
+    _supports_flex_attn = True
+    _supports_attention_backend = True
+    _can_compile_fullgraph = True
+
+    def _init_weights(self, module: nn.Module) -> None:
+        """The authors' initialisation, which the paper leaves out: tensor2tensor draws matrices uniformly with unit
+        scale over the mean of fan-in and fan-out (Glorot and Bengio 2010) and embeddings from N(0, 1/d_model), so that
+        they have unit variance once scaled."""
+        if isinstance(module, nn.Embedding) or module is self.get_output_embeddings():
+            init.normal_(module.weight, mean=0.0, std=self.config.d_model**-0.5)
+            # A slice does not carry the mark of a loaded weight, which `init` looks for: ask for it here.
+            is_loaded = getattr(module.weight, "_is_hf_initialized", False)
+            if getattr(module, "padding_idx", None) is not None and not is_loaded:
+                init.zeros_(module.weight[module.padding_idx])
+            if getattr(module, "bias", None) is not None:
+                init.zeros_(module.bias)
+        elif isinstance(module, nn.Linear):
+            init.xavier_uniform_(module.weight, gain=self.config.initializer_gain)
+            init.zeros_(module.bias)
+        elif isinstance(module, nn.LayerNorm):
+            init.ones_(module.weight)
+            init.zeros_(module.bias)
+        elif isinstance(module, Score | PositionEncoding):
+            module.reset_parameters()
+
+    def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
+        """Refuses implementations that can't compute the config's score, positions or pattern."""
+        for field, registry in VARIANTS.items():
+            value = getattr(self.config, field)
+            supported = registry[value].attn_implementations
+            if supported is not None and requested_attention is None and "sdpa" not in supported:
+                requested_attention = supported[0]
+            if supported is not None and requested_attention not in (None, *supported):
+                raise ValueError(
+                    f"attn_implementation={requested_attention!r} can't compute {field}={value!r}: use "
+                    f"{' or '.join(map(repr, supported))}."
+                )
+        return super().get_correct_attn_implementation(requested_attention, is_init_check)
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        input_ids = torch.tensor([[5, 6, 7, 2], [5, 6, 2, 0]], device=self.device)
+        return {"input_ids": input_ids, "attention_mask": input_ids.ne(0), "decoder_input_ids": input_ids}
+
+
+class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
+    """What encoder and decoder share: embeddings and positions below the layers, the last norm above them.
+
+    Args:
+        config: The model's configuration.
+        vocab_size: Tokens of this side's vocabulary.
+        num_heads: Attention heads of this side.
+        layers: This side's layers.
+        is_causal: Whether a token sees only itself and those before it.
+    """
+
+    def __init__(
+        self,
+        config: VanillaTransformerConfig,
+        vocab_size: int,
+        num_heads: int,
+        layers: list[nn.Module],
+        is_causal: bool = False,
+    ):
+        super().__init__(config)
+        scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
+        self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
+        self.embed_positions = POSITIONS[config.position_encoding](config, num_heads, is_causal)
+        self.pattern = PATTERNS[config.attention_pattern]
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(layers)
+        # With the norm before each sub-layer, the output of the last layer is not normalised yet.
+        is_pre_norm = config.norm_placement == "pre"
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if is_pre_norm else nn.Identity()
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def init_parallel_plans(self) -> None:
+        """Leaves the plans to the whole model, which names the modules of both stacks."""
+
+    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Token embeddings [B, T, D] (section 3.4), computed or given."""
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "both" if input_ids is not None else "neither"
+            raise ValueError(f"Pass either token ids or embeddings to {type(self).__name__}: got {given}.")
+        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+
+    def number(self, embeddings: torch.Tensor, offset: int | torch.Tensor = 0) -> torch.Tensor:
+        """Positions [T] of the tokens, the first of which is at `offset`."""
+        length, limit = embeddings.shape[1], self.embed_positions.max_length
+        if limit is not None and not is_torchdynamo_compiling() and int(offset) + length > limit:
+            raise ValueError(
+                f"A sequence of {int(offset) + length} tokens is longer than the {limit} positions of the model: "
+                "shorten it (truncation in the tokenizer, max_length in generate) or train with a larger "
+                "max_position_embeddings."
+            )
+        return torch.arange(length, device=embeddings.device) + offset
+
+    def enter(self, embeddings: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+        """Dropout(embedding + position): what enters the first layer (sections 3.5 and 5.4)."""
+        return self.dropout(self.embed_positions.encode(embeddings, positions))
+
+
+class VanillaTransformerEncoder(VanillaTransformerStack):
+    """The left half of Figure 1: a stack of N encoder layers."""
+
+    _can_record_outputs = {
+        "hidden_states": VanillaTransformerEncoderLayer,
+        "attentions": VanillaTransformerAttention,
+    }
+
+    def __init__(self, config: VanillaTransformerConfig):
+        layers = [VanillaTransformerEncoderLayer(config, layer_idx) for layer_idx in range(config.encoder_layers)]
+        super().__init__(config, config.vocab_size, config.encoder_attention_heads, layers)
+        self.run = run_reversibly if config.reversible else run_in_turn
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            1 for tokens that attend to all tokens and that all tokens attend to, for `attention_pattern="longformer"`.
+            By default the first token.
+        """
+        embeddings = self.embed(input_ids, inputs_embeds)
+        positions = self.number(embeddings)
+        attention_mask = self.pattern.encoder_mask(self.config, embeddings, attention_mask, global_attention_mask)
+        hidden_states = self.enter(embeddings, positions)
+        for_attention = self.pattern.for_attention(self.embed_positions, positions, positions, attention_mask)
+        hidden_states = self.run(self.layers, hidden_states, attention_mask, for_attention, **kwargs)
+        return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
+
+
+def run_in_turn(
+    layers: nn.ModuleList, hidden_states: torch.Tensor, attention_mask: Any, positions: dict[str, Any], **kwargs: Any
+) -> torch.Tensor:
+    """Runs encoder layers one after the other, each on the output of the one before it."""
+    for layer in layers:
+        hidden_states = layer(hidden_states, attention_mask, positions, **kwargs)
+    return hidden_states
+
+
+class VanillaTransformerDecoder(VanillaTransformerStack):
+    """The right half of Figure 1: a stack of N decoder layers."""
+
+    _can_record_outputs = {
+        "hidden_states": VanillaTransformerDecoderLayer,
+        "attentions": OutputRecorder(VanillaTransformerAttention, index=1, layer_name="self_attn"),
+        "cross_attentions": OutputRecorder(VanillaTransformerAttention, index=1, layer_name="encoder_attn"),
+    }
+
+    def __init__(self, config: VanillaTransformerConfig):
+        layers = [VanillaTransformerDecoderLayer(config, layer_idx) for layer_idx in range(config.decoder_layers)]
+        super().__init__(
+            config, config.output_vocab_size, config.decoder_attention_heads, layers, config.decoder_is_causal
+        )
+        self.pattern = PATTERNS[config.decoder_attention_pattern]
+
+    @merge_with_config_defaults
+    @capture_outputs
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        encoder_hidden_states: torch.FloatTensor | None = None,
+        encoder_attention_mask: torch.LongTensor | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        if encoder_hidden_states is None:
+            raise ValueError("The decoder attends to the source: pass encoder_hidden_states.")
+        if use_cache and past_key_values is None:
+            past_key_values = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
+        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
+        past_self_attention = None if past_key_values is None else past_key_values.self_attention_cache
+
+        embeddings = self.embed(input_ids, inputs_embeds)
+        attention_mask = self.pattern.mask(
+            self.config,
+            embeddings,
+            attention_mask,
+            is_causal=self.config.decoder_is_causal,
+            past_key_values=past_self_attention,
+        )
+        encoder_attention_mask = create_bidirectional_mask(
+            config=self.config,
+            inputs_embeds=embeddings,
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        positions = self.number(embeddings, past_length)
+        source = (encoder_hidden_states, encoder_attention_mask)
+        hidden_states = self.run(embeddings, positions, attention_mask, *source, past_key_values, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, past_key_values)
+
+    def run(
+        self,
+        embeddings: torch.Tensor,
+        positions: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None,
+        past_key_values: EncoderDecoderCache | None,
+        key_positions: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        """Runs the layers on tokens that may be anywhere: `forward` and the beam search both decode with this.
+
+        Args:
+            embeddings: Token embeddings [B, T, D].
+            positions: Positions of the tokens, [T] or [1].
+            attention_mask: Mask of self-attention, as the attention implementation takes it.
+            encoder_hidden_states: The encoder's output [B, S, D].
+            encoder_attention_mask: Mask of the attention to it.
+            past_key_values: Keys and values of earlier tokens; those of these tokens are appended.
+            key_positions: Positions of all keys, those in the cache included. By default 0, 1, 2 ...
+
+        Returns:
+            The states [B, T, D] below the output projection.
+        """
+        if key_positions is None and self.embed_positions.acts_on == "scores":
+            length = embeddings.shape[1]
+            if past_key_values is not None:  # a static cache has all its keys from the start
+                length, _ = past_key_values.self_attention_cache.get_mask_sizes(length, 0)
+            key_positions = torch.arange(length, device=embeddings.device)
+        hidden_states = self.enter(embeddings, positions)
+        for_attention = self.pattern.for_attention(self.embed_positions, positions, key_positions, attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                attention_mask,
+                for_attention,
+                encoder_hidden_states,
+                encoder_attention_mask=encoder_attention_mask,
+                past_key_values=past_key_values,
+                **kwargs,
+            )
+        return self.norm(hidden_states)
+
+
+@auto_docstring(custom_intro="The Transformer of Figure 1 without its output projection.")
+class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(config)
+        self.encoder = VanillaTransformerEncoder(config)
+        self.decoder = VanillaTransformerDecoder(config)
+        self._tied_weights_keys = (
+            {"decoder.embed_tokens.weight": "encoder.embed_tokens.weight"} if config.shares_embeddings else None
+        )
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value
+
+    def _resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
+        if self.config.target_vocab_size is None:
+            self.decoder._resize_token_embeddings(*args, **kwargs)
+        return self.encoder._resize_token_embeddings(*args, **kwargs)
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.LongTensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        use_cache: bool | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqModelOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the source, for `attention_pattern="longformer"`.
+        """
+        if encoder_outputs is None:
+            encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
+        encoded: BaseModelOutput = encoder_outputs
+        if not isinstance(encoder_outputs, BaseModelOutput):
+            encoded = BaseModelOutput(*encoder_outputs)
+
+        decoder_outputs = self.decoder(
+            input_ids=decoder_input_ids,
+            attention_mask=decoder_attention_mask,
+            encoder_hidden_states=encoded.last_hidden_state,
+            encoder_attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+        )
+        return Seq2SeqModelOutput(
+            last_hidden_state=decoder_outputs.last_hidden_state,
+            past_key_values=decoder_outputs.past_key_values,
+            decoder_hidden_states=decoder_outputs.hidden_states,
+            decoder_attentions=decoder_outputs.attentions,
+            cross_attentions=decoder_outputs.cross_attentions,
+            encoder_last_hidden_state=encoded.last_hidden_state,
+            encoder_hidden_states=encoded.hidden_states,
+            encoder_attentions=encoded.attentions,
+        )
+
+
+@auto_docstring(custom_intro="The whole of Figure 1: the Transformer with its output projection, for translation.")
+class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransformerPreTrainedModel, GenerationMixin):
+    _tp_plan = {"lm_head": "colwise_gather_output"}
+    _fsdp_plan = {"lm_head": "keep_full_weight"}
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(config)
+        self.model = VanillaTransformerModel(config)
+        self.lm_head = nn.Linear(config.d_model, config.output_vocab_size, bias=config.output_bias)
+        source = "encoder" if config.shares_embeddings else "decoder"
+        self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
+        self.post_init()
+
+    @property
+    def longest_sequence(self) -> int | None:
+        """The longest source or target in tokens that the position encoding can number; `None` for no limit."""
+        return self.model.decoder.embed_positions.max_length
+
+    @property
+    def beams_can_share_a_row(self) -> bool:
+        """Whether the tokens of several hypotheses can be in one row of the batch, kept apart by a mask.
+
+        Beam search then decodes with `model.decoder.run`.
+        """
+        takes_any_mask = PATTERNS[self.config.decoder_attention_pattern].takes_any_mask
+        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
+
+    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> PackedSteps | None:
+        """Lets beam search run packed layers, if the decoder is made of `PACKABLE` modules only."""
+        return make_packed_steps(self, beams, model_kwargs, PACKABLE)
+
+    def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
+        past_key_values.self_attention_cache.reorder_cache(beam_idx)
+        return past_key_values
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_attention_mask: torch.LongTensor | None = None,
+        encoder_outputs: BaseModelOutput | tuple | None = None,
+        past_key_values: Cache | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        decoder_inputs_embeds: torch.FloatTensor | None = None,
+        labels: torch.LongTensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | torch.Tensor = 0,
+        criterion: LabelSmoothedCrossEntropy = CROSS_ENTROPY,
+        skip_logits: bool | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> Seq2SeqLMOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the source, for `attention_pattern="longformer"`.
+        labels (`torch.LongTensor` of shape `(batch_size, target_length)`, *optional*):
+            The translation, `</s>` included, with -100 for padding. The decoder's input is the labels shifted right.
+            The loss is the criterion's mean per token or, if `num_items_in_batch` is given, the sum divided by that.
+        criterion (`LabelSmoothedCrossEntropy`, *optional*, defaults to plain cross-entropy):
+            The loss of the labels.
+        skip_logits (`bool`, *optional*):
+            Whether to compute the loss without ever holding all logits. This is faster and takes a fraction of the
+            memory; the output then has no logits. The default is yes while training with labels.
+
+        Example:
+
+        ```python
+        >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+
+        >>> config = VanillaTransformerConfig.from_preset("tiny", vocab_size=100)
+        >>> model = VanillaTransformerForConditionalGeneration(config)
+        >>> model(**model.dummy_inputs).logits.shape
+        torch.Size([2, 4, 100])
+        ```"""
+        if labels is not None:
+            use_cache = False
+            if decoder_input_ids is None and decoder_inputs_embeds is None:
+                decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            decoder_input_ids=decoder_input_ids,
+            decoder_attention_mask=decoder_attention_mask,
+            encoder_outputs=encoder_outputs,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            decoder_inputs_embeds=decoder_inputs_embeds,
+            use_cache=use_cache,
+            global_attention_mask=global_attention_mask,
+            **kwargs,
+        )
+        logits, loss = self.logits_and_loss(
+            outputs.last_hidden_state, labels, criterion, skip_logits, logits_to_keep, **kwargs
+        )
+        return Seq2SeqLMOutput(
+            loss=loss,
+            logits=logits,
+            past_key_values=outputs.past_key_values,
+            decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
+            cross_attentions=outputs.cross_attentions,
+            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
+            encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
+        )
+
+
+# The modules whose computation `decoder_step` repeats. A subclass may compute something else, so it is not among them.
+PACKABLE = (
+    *(VanillaTransformerDecoder, VanillaTransformerDecoderLayer, VanillaTransformerAttention),
+    *(VanillaTransformerFeedForward, VanillaTransformerPostNorm, VanillaTransformerPreNorm),
+    *(VanillaTransformerEmbedding, Dropout, FullAttention, ScaledDotProduct, DotProduct),
+    *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
+)
+
+
+def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
+    """[B, T, H * width] -> [B, H, T, width]. H is inferred: with tensor parallelism a rank has only some heads."""
+    return states.unflatten(-1, (-1, width)).transpose(1, 2)
+
+
+__all__ = [
+    "VanillaTransformerForConditionalGeneration",
+    "VanillaTransformerModel",
+    "VanillaTransformerPreTrainedModel",
+]

@@ -1,0 +1,209 @@
+"""Lossless subword tokenizers, trained with `tokenizers` and loaded by `AutoTokenizer` without this package.
+
+Text is normalised (NFC by default). A space is put before it, so that a word has the same subwords at the start of a
+sentence as inside it. The result is read as UTF-8 bytes, and every byte is in the vocabulary. So every string can be
+restored from its ids, and `<unk>` is never needed. All of this is stored in tokenizer.json; there is no class to
+import.
+"""
+
+import copy
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers.utils import cached_file
+
+from vanilla_transformer.hub.loading import errors_in_one_sentence, find_model
+
+
+Algorithm = Literal["bpe", "wordpiece", "unigram"]
+Normalization = Literal["nfc", "nfkc", "none"]
+
+# Their ids are 0 to 3 in this order: the defaults of `VanillaTransformerConfig`.
+SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+MASK_TOKEN = "<mask>"  # only for models that predict masked tokens: it follows the learned vocabulary
+TARGET = "target"  # the subfolder of a separate target tokenizer
+BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
+# WordPiece marks subwords inside a word. BERT's "##" could occur in text. This character can't: it stands for no byte.
+INSIDE = "‿"
+
+_NORMALIZERS: dict[str, list[Any]] = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
+
+
+def train_tokenizer(
+    texts: Iterable[str],
+    *,
+    vocab_size: int = 37000,
+    algorithm: Algorithm = "bpe",
+    normalization: Normalization = "nfc",
+    lowercase: bool = False,
+    min_frequency: int = 2,
+    show_progress: bool = True,
+) -> PreTrainedTokenizerFast:
+    """Learns a vocabulary from texts.
+
+    The texts are read once and not kept in memory. Memory grows with the number of distinct words (BPE, WordPiece) or
+    with a table of their substrings (Unigram).
+
+    Args:
+        texts: Sentences, of both languages for a joint vocabulary.
+        vocab_size: Size of the vocabulary, special tokens and bytes included. A small corpus may give a smaller one.
+        algorithm: `"bpe"` (Sennrich et al. 2016; the paper's English-German), `"wordpiece"` (greedy longest match, in
+            the style of the paper's English-French) or `"unigram"` (Kudo 2018).
+        normalization: Unicode form of all text: `"nfc"`, `"nfkc"` (which also unifies compatible characters) or
+            `"none"`.
+        lowercase: Whether to lower-case text. The original case is lost.
+        min_frequency: How often a pair of subwords must occur to be merged (BPE and WordPiece).
+        show_progress: Whether to show progress bars.
+
+    Returns:
+        A tokenizer whose `tokenizer(source, text_target=target)` gives `input_ids`, `attention_mask` and `labels`.
+        Both sides end with `</s>`.
+    """
+    _check_choices(algorithm, normalization)
+    smallest = len(SPECIAL_TOKENS) + len(BYTES) * (2 if algorithm == "wordpiece" else 1)
+    if vocab_size < smallest:
+        raise ValueError(f"vocab_size={vocab_size} can't hold the bytes and special tokens: use {smallest} or more.")
+
+    tokenizer = Tokenizer(_untrained(algorithm))
+    steps = [*_NORMALIZERS[normalization], *([normalizers.Lowercase()] if lowercase else []), normalizers.Prepend(" ")]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    decoding_steps: list[Any] = [decoders.Replace(INSIDE, "")] if algorithm == "wordpiece" else []
+    decoding_steps += [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    tokenizer.decoder = decoders.Sequence(decoding_steps)
+    tokenizer.train_from_iterator(texts, _trainer(algorithm, vocab_size, min_frequency, show_progress))
+    if algorithm == "wordpiece":
+        tokenizer = _without_special_bytes(tokenizer)
+    elif algorithm == "unigram":
+        tokenizer.model = _in_one_order(tokenizer)
+
+    eos = SPECIAL_TOKENS["eos_token"]
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=f"$A {eos}", pair=f"$A $B {eos}", special_tokens=[(eos, tokenizer.token_to_id(eos))]
+    )
+    # The text "</s>" in a corpus is ordinary text: it must not become the end of sentence, nor be dropped.
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
+    )
+
+
+def load_tokenizers(
+    name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """Loads the joint or source tokenizer of a folder or a Hub repository, and the target's if there is one.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder.
+        options: Those of `from_pretrained`, such as `revision`.
+    """
+    name_or_path = find_model(name_or_path)
+    with errors_in_one_sentence(name_or_path):
+        target_file = cached_file(
+            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
+        )
+        options["trust_remote_code"] = trust_remote_code
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
+        if not target_file:
+            return tokenizer, None
+        return tokenizer, AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options)
+
+
+def save_tokenizers(
+    folder: str | Path, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
+    """Saves tokenizers as `load_tokenizers` reads them: the target's is in a subfolder.
+
+    Args:
+        folder: The folder.
+        tokenizer: The joint or source tokenizer.
+        target_tokenizer: The target's, for separate vocabularies. It is left out if it is the same object.
+    """
+    tokenizer.save_pretrained(folder)
+    if target_tokenizer is not None and target_tokenizer is not tokenizer:
+        target_tokenizer.save_pretrained(Path(folder) / TARGET)
+
+
+def with_mask_token(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer that has `<mask>`: the same one, or a copy with one more token at the end.
+
+    Args:
+        tokenizer: The tokenizer of the target.
+    """
+    if tokenizer.mask_token is not None:
+        return tokenizer
+    masking = copy.deepcopy(tokenizer)
+    masking.add_special_tokens({"mask_token": MASK_TOKEN})
+    return masking
+
+
+def _check_choices(algorithm: str, normalization: str) -> None:
+    for name, value, choices in [
+        ("algorithm", algorithm, get_args(Algorithm)),
+        ("normalization", normalization, get_args(Normalization)),
+    ]:
+        if value not in choices:
+            raise ValueError(f"{name}={value!r} is unknown: choose one of {', '.join(choices)}.")
+
+
+def _untrained(algorithm: Algorithm) -> models.Model:
+    unk = SPECIAL_TOKENS["unk_token"]
+    if algorithm == "bpe":
+        return models.BPE(unk_token=unk)
+    if algorithm == "unigram":
+        return models.Unigram()
+    return _wordpiece({unk: 0})
+
+
+def _wordpiece(vocab: dict[str, int]) -> models.WordPiece:
+    # The library turns words of more than 100 characters into <unk> unless this limit is raised.
+    limits = {"max_input_chars_per_word": 2**31}
+    return models.WordPiece(vocab, unk_token=SPECIAL_TOKENS["unk_token"], continuing_subword_prefix=INSIDE, **limits)
+
+
+def _trainer(algorithm: Algorithm, vocab_size: int, min_frequency: int, show_progress: bool) -> trainers.Trainer:
+    shared: dict[str, Any] = {
+        "vocab_size": vocab_size,
+        "special_tokens": list(SPECIAL_TOKENS.values()),
+        "initial_alphabet": BYTES,
+        "show_progress": show_progress,
+    }
+    if algorithm == "bpe":
+        return trainers.BpeTrainer(**shared, min_frequency=min_frequency)
+    if algorithm == "unigram":
+        return trainers.UnigramTrainer(**shared, unk_token=SPECIAL_TOKENS["unk_token"])
+    # WordPiece needs every byte also as a subword inside a word. The trainer adds only those that occur, in an order
+    # that changes from run to run and decides between subwords of equal rank. Special tokens keep the given order.
+    shared["special_tokens"] += [*BYTES, *(INSIDE + byte for byte in BYTES)]
+    return trainers.WordPieceTrainer(**shared, min_frequency=min_frequency, continuing_subword_prefix=INSIDE)
+
+
+def _without_special_bytes(trained: Tokenizer) -> Tokenizer:
+    """Returns the same WordPiece tokenizer with bytes as ordinary tokens rather than special ones."""
+    tokenizer = Tokenizer(_wordpiece(trained.get_vocab(with_added_tokens=False)))
+    tokenizer.normalizer, tokenizer.pre_tokenizer = trained.normalizer, trained.pre_tokenizer
+    tokenizer.decoder = trained.decoder
+    return tokenizer
+
+
+def _in_one_order(trained: Tokenizer) -> models.Unigram:
+    """Returns the same Unigram model with its tokens in an order that is the same in each run.
+
+    The trainer gives bytes that did not occur the lowest score, plus 0.0001 more for each in an order that changes
+    from run to run. Here they all get the lowest score, and tokens of equal score are sorted by name.
+    """
+    tokens = json.loads(trained.to_str())["model"]["vocab"]
+    special, learned = tokens[: len(SPECIAL_TOKENS)], tokens[len(SPECIAL_TOKENS) :]
+    lowest = min(score for _, score in learned)
+    unseen_at_most = lowest + (len(BYTES) + 1) * 1e-4
+    learned = [(token, lowest if len(token) == 1 and score <= unseen_at_most else score) for token, score in learned]
+    learned = [(token, round(score, 9)) for token, score in learned]  # threads add up scores in any order
+    learned.sort(key=lambda entry: (-entry[1], entry[0]))
+    return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
+
+
+__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_mask_token"]

@@ -1,0 +1,1 @@
+"""Writes that are whole or not there, and locks."""

@@ -1,0 +1,330 @@
+"""HTML whose text is translated and whose tags stay.
+
+Block tags such as `<p>` and `<li>` end a sentence. Inline tags such as `<b>` and `<a>` may be inside of one. The
+sentence is translated without its inline tags. Each tag is then put around the words that attend to its words:
+
+    A man in a <b>red shirt</b> sleeps.    ->    Ein Mann in einem <b>roten Hemd</b> schläft.
+
+Attention is no exact alignment. If the words of a tag are not next to each other in the translation, or if there are
+none, the pieces between the tags are translated one by one. That reads worse, but every tag has the translation of its
+content.
+
+Attributes, comments and the content of the elements in `KEPT`, or with `translate="no"`, are not translated. Character
+references such as `&eacute;` become characters, and end tags are written in lower case.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from html import escape, unescape
+from html.parser import HTMLParser
+from itertools import pairwise
+from typing import NamedTuple
+
+from vanilla_transformer.translation.sentences import split_sentences, trimmed
+
+from .documents import SentenceTranslator
+from .words import Span, WordAttention
+
+
+INLINE = {
+    *(
+        "a",
+        "abbr",
+        "acronym",
+        "b",
+        "bdi",
+        "bdo",
+        "big",
+        "cite",
+        "code",
+        "data",
+        "del",
+        "dfn",
+        "em",
+        "font",
+        "i",
+        "img",
+    ),
+    *(
+        "ins",
+        "kbd",
+        "label",
+        "mark",
+        "q",
+        "s",
+        "samp",
+        "small",
+        "span",
+        "strike",
+        "strong",
+        "sub",
+        "sup",
+        "time",
+        "tt",
+    ),
+    *("u", "var", "wbr"),
+}
+# Elements without an end tag.
+VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
+KEPT = {"code", "kbd", "math", "pre", "samp", "script", "style", "svg", "textarea", "var"}
+OPENS, STANDS_ALONE, CLOSES = 1, 0, -1
+
+
+async def translate_html(html: str, translator: SentenceTranslator) -> list[str]:
+    """Translates the text of HTML; returns `n_best` documents, best first."""
+    parts = [part if isinstance(part, str) else list(part.sentences(translator.language)) for part in _parts_of(html)]
+    sentences = [sentence for part in parts if isinstance(part, list) for sentence in part]
+    translations = dict(zip(map(id, sentences), await _translations(sentences, translator), strict=True))
+    return [
+        "".join(part if isinstance(part, str) else "".join(translations[id(s)][rank] for s in part) for part in parts)
+        for rank in range(translator.n_best)
+    ]
+
+
+async def _translations(sentences: "list[_Sentence]", translator: SentenceTranslator) -> list[list[str]]:
+    """Translates sentences: as a whole, and where a tag finds no place, piece by piece."""
+    results = iter(await translator.translate([s.text.strip() for s in sentences if s.text.strip()]))
+    ranked = [next(results) if s.text.strip() else [""] * translator.n_best for s in sentences]
+    placed = [
+        [await _placed(sentence, text, translator) for text in texts]
+        for sentence, texts in zip(sentences, ranked, strict=True)
+    ]
+    without_place = [sentence for sentence, texts in zip(sentences, placed, strict=True) if None in texts]
+    pieces = [piece.strip() for sentence in without_place for piece in sentence.pieces if piece.strip()]
+    translated_pieces = iter(await translator.translate(pieces))
+    return [
+        [text or "" for text in texts] if None not in texts else _piece_by_piece(s, translated_pieces, len(texts))
+        for s, texts in zip(sentences, placed, strict=True)
+    ]
+
+
+async def _placed(sentence: "_Sentence", translation: str, translator: SentenceTranslator) -> str | None:
+    """The translation with the sentence's tags; `None` if one of them finds no place."""
+    if not sentence.has_tags_inside:
+        return sentence.around(escape(translation, quote=False), sentence.tags)
+    return sentence.place(translation, await translator.align(sentence.text.strip(), translation))
+
+
+def _piece_by_piece(sentence: "_Sentence", translated_pieces: Iterator[list[str]], n_best: int) -> list[str]:
+    ranked = [next(translated_pieces) if piece.strip() else [""] * n_best for piece in sentence.pieces]
+    return [sentence.with_pieces([texts[rank] for texts in ranked]) for rank in range(n_best)]
+
+
+class _Tag(NamedTuple):
+    """An inline tag as it was written, its position in the text, and what it does."""
+
+    at: int
+    raw: str
+    does: int
+
+
+@dataclass
+class _Sentence:
+    """A sentence with the white space around it and its inline tags.
+
+    Args:
+        text: The text, character references resolved.
+        tags: The tags, in their order.
+    """
+
+    text: str
+    tags: list[_Tag]
+
+    @property
+    def inner(self) -> Span:
+        """The text without the white space around it."""
+        before, inner, _ = trimmed(self.text)
+        return len(before), len(before) + len(inner)
+
+    @property
+    def has_tags_inside(self) -> bool:
+        start, end = self.inner
+        return any(start < tag.at < end for tag in self.tags)
+
+    @property
+    def pieces(self) -> list[str]:
+        """The text between the tags."""
+        return [self.text[start:end] for start, end in pairwise(self._cuts)]
+
+    @property
+    def _cuts(self) -> list[int]:
+        return sorted({0, *(tag.at for tag in self.tags), len(self.text)})
+
+    def around(self, translation: str, tags: list[_Tag]) -> str:
+        """The translation with the white space of the sentence, and tags in that space."""
+        before, inner, after = trimmed(self.text)
+        if not inner:
+            return _spliced(self.text, tags)
+        leading = [tag for tag in tags if tag.at <= len(before)]
+        trailing = [tag._replace(at=tag.at - len(before) - len(inner)) for tag in tags if tag not in leading]
+        return _spliced(before, leading) + translation + _spliced(after, trailing)
+
+    def with_pieces(self, translations: list[str]) -> str:
+        """The sentence from translations of its pieces."""
+        parts = []
+        for at, piece, translation in zip(self._cuts, self.pieces, translations, strict=False):
+            before, _, after = trimmed(piece)
+            parts += [tag.raw for tag in self.tags if tag.at == at]
+            parts.append(escape(before + translation + after, quote=False))
+        parts += [tag.raw for tag in self.tags if tag.at == len(self.text)]
+        return "".join(parts)
+
+    def place(self, translation: str, attention: WordAttention) -> str | None:
+        """Puts each element around the words that attend to its words."""
+        elements, loose = self._elements()
+        start, end = self.inner
+        if any(start < tag.at < end for tag in loose):
+            return None
+        marks = []
+        for number, (opening, closing) in enumerate(elements):
+            span = _aligned_span((opening.at - start, closing.at - start), attention)
+            if span is None:
+                return None
+            # At one position: end tags before start tags; of start tags the outer first, of end tags the inner.
+            marks.append((span[0], 1, -span[1], number, opening.raw))
+            marks.append((span[1], 0, -span[0], -number, closing.raw))
+        inner = _spliced(translation, [_Tag(mark[0], mark[-1], STANDS_ALONE) for mark in sorted(marks)])
+        return self.around(inner, loose)
+
+    def _elements(self) -> tuple[list[tuple[_Tag, _Tag]], list[_Tag]]:
+        """Pairs of start tag and end tag, from the outside in, and all other tags."""
+        pairs, loose, opened = [], [], []
+        for tag in self.tags:
+            if tag.does == OPENS:
+                opened.append(tag)
+            elif tag.does == CLOSES and opened:
+                pairs.append((opened.pop(), tag))
+            else:
+                loose.append(tag)
+        order = {id(tag): number for number, tag in enumerate(self.tags)}
+        return sorted(pairs, key=lambda pair: order[id(pair[0])]), [*loose, *opened]
+
+
+def _spliced(text: str, tags: list[_Tag]) -> str:
+    """Text, escaped, with tags at their positions."""
+    parts, done = [], 0
+    for tag in tags:
+        parts += [escape(text[done : tag.at], quote=False), tag.raw]
+        done = tag.at
+    return "".join([*parts, escape(text[done:], quote=False)])
+
+
+def _aligned_span(source: Span, attention: WordAttention) -> Span | None:
+    """The words of the translation that attend to a span of the source, if there are any and they are neighbours."""
+    inside = {index for index, (start, _) in enumerate(attention.source) if source[0] <= start < source[1]}
+    words = [index for index, aligned in enumerate(attention.alignment) if aligned in inside]
+    if not words or words[-1] - words[0] + 1 != len(words):
+        return None
+    return attention.target[words[0]][0], attention.target[words[-1]][1]
+
+
+# --- parsing ---
+
+
+@dataclass
+class _Run:
+    """Text between two block tags, with its inline tags."""
+
+    text: str = ""
+    tags: list[_Tag] = field(default_factory=list)
+
+    def sentences(self, language: str) -> Iterator[_Sentence]:
+        """Splits the text. Between two sentences, end tags belong to the first and start tags to the second."""
+        tags, start = self.tags, 0
+        for text in split_sentences(self.text, language):
+            end = start + len(text)
+            count = 0
+            while count < len(tags) and (tags[count].at < end or (tags[count].at == end and tags[count].does < 0)):
+                count += 1
+            count = len(tags) if end == len(self.text) else count
+            yield _Sentence(text, [tag._replace(at=tag.at - start) for tag in tags[:count]])
+            tags, start = tags[count:], end
+        if not self.text:
+            yield _Sentence("", tags)
+
+
+def _parts_of(html: str) -> list["_Run | str"]:
+    """Splits HTML into runs of text, and strings that stay as they are.
+
+    After the last ">" there is only text. The parser would look for tags there, in a time that grows with the square
+    of the length.
+    """
+    end = html.rfind(">") + 1
+    parser = _Parser()
+    parser.feed(html[:end])
+    parser.close()
+    if html[end:]:
+        parser.handle_data(unescape(html[end:]))
+    return parser.finished_parts()
+
+
+class _Parser(HTMLParser):
+    def __init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.parts: list[_Run | str] = []
+        self._kept: list[str] = []  # open elements inside of an element whose content stays, which is the first
+        self._verbatim = ""  # its content so far
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        raw = self.get_starttag_text() or ""
+        if tag in VOID:
+            self._put(tag, raw, STANDS_ALONE)
+        elif self._kept or tag in KEPT or dict(attributes).get("translate") == "no":
+            self._verbatim += raw
+            self._kept.append(tag)
+        else:
+            self._put(tag, raw, OPENS)
+
+    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        self._put(tag, self.get_starttag_text() or "", STANDS_ALONE)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag not in self._kept:
+            self._put(tag, f"</{tag}>", CLOSES)
+            return
+        while self._kept.pop() != tag:  # elements that were never closed
+            pass
+        self._verbatim += f"</{tag}>"
+        if not self._kept:
+            verbatim, self._verbatim = self._verbatim, ""
+            self._put(tag, verbatim, STANDS_ALONE)
+
+    def handle_data(self, data: str) -> None:
+        if self._kept:
+            is_code = self._kept[-1] in self.CDATA_CONTENT_ELEMENTS
+            self._verbatim += data if is_code else escape(data, quote=False)
+        else:
+            self._run().text += data
+
+    def handle_comment(self, data: str) -> None:
+        self._put("span", f"<!--{data}-->", STANDS_ALONE)
+
+    def handle_decl(self, decl: str) -> None:
+        self._put("", f"<!{decl}>", STANDS_ALONE)
+
+    def unknown_decl(self, data: str) -> None:
+        self._put("", f"<![{data}]>", STANDS_ALONE)
+
+    def handle_pi(self, data: str) -> None:
+        self._put("", f"<?{data}>", STANDS_ALONE)
+
+    def finished_parts(self) -> list["_Run | str"]:
+        """All parts; an element that was never closed is the last."""
+        return [*self.parts, self._verbatim] if self._verbatim else self.parts
+
+    def _put(self, tag: str, raw: str, does: int) -> None:
+        """Puts an inline tag into the run, and any other tag between two runs."""
+        if self._kept:
+            self._verbatim += raw
+        elif tag in INLINE:
+            run = self._run()
+            run.tags.append(_Tag(len(run.text), raw, does))
+        else:
+            self.parts.append(raw)
+
+    def _run(self) -> _Run:
+        if not self.parts or isinstance(self.parts[-1], str):
+            self.parts.append(_Run())
+        run = self.parts[-1]
+        assert isinstance(run, _Run)
+        return run

@@ -1,0 +1,742 @@
+"""Text in, translation out: `Translator`.
+
+    from vanilla_transformer import Translator
+
+    translator = Translator.from_pretrained("runs/demo/model")
+    translator("When does the train arrive in Berlin?")         # 'Wann kommt der Zug in Berlin an?'
+    translator(["The cat sleeps.", "I am reading a book."])     # a list, in the order given
+    Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")   # several times as fast
+
+Any encoder-decoder of the library that translates can be used: this package's, MarianMT, T5. Several threads may share
+one `Translator`.
+"""
+
+import inspect
+import math
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from itertools import chain, islice, repeat
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from vanilla_transformer.engines import Backend, backend_named
+from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
+from vanilla_transformer.engines.torch_engine import TorchBackend, longest_sequence
+from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, find_model
+from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
+from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers
+
+from .decoding_options import (
+    max_output_length,
+    require_decoding,
+    require_known_decoding,
+    sampling_options,
+    search_options,
+)
+from .glossary import Glossary, continuing_tokens
+from .languages import Languages, languages_of
+from .long_texts import MAX_SOURCE_TOKENS, split_into_chunks
+from .required_terms import LexicalConstraints
+from .searches import breadth_of, search_of
+from .sentences import join_translations
+from .sentences import split_sentences as sentences_of
+
+
+logger = logging.get_logger(__name__)
+
+LONG_TEXTS = ("cut", "chunk")
+LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
+# A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
+# belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
+_TOKENIZER_LOCK = threading.Lock()
+
+
+GlossaryOption = Glossary | Mapping[str, str] | None
+SEVERAL_SENTENCES = 3  # ends of sentences inside a text from which on a hint is logged
+_SENTENCE_END = re.compile(r"[.!?][\"'”»)]?\s+(?=[^\W\d_a-z])|[。！？](?=\S)")
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """One translation of one text.
+
+    Args:
+        text: The translation.
+        score: Log-probability divided by the length penalty; `None` for samples and given translations.
+        source_tokens: The tokens of the source, as the model read them.
+        tokens: The tokens of the translation.
+        read_tokens: The tokens that the decoder read to write them: its first token, then all `tokens` but the last.
+        attention: Attention of each decoder layer and head from `tokens` to `source_tokens`: [layers, heads, T, S].
+        decoder_attention: Self-attention of the decoder over `read_tokens`: [layers, heads, T, T]; `None` for a
+            recurrent decoder.
+        encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
+            recurrent encoder.
+    """
+
+    text: str
+    score: float | None = None
+    source_tokens: tuple[str, ...] = ()
+    tokens: tuple[str, ...] = ()
+    read_tokens: tuple[str, ...] = ()
+    attention: torch.Tensor | None = None
+    decoder_attention: torch.Tensor | None = None
+    encoder_attention: torch.Tensor | None = None
+
+    @property
+    def alignment(self) -> list[tuple[int, int]]:
+        """Pairs (index of a source token, index of a token): for each token the source token it attends to most.
+
+        The weights are those of the last layer but one, averaged over heads. It aligns best (Garg et al. 2019,
+        "Jointly Learning to Align and Translate with Transformer Models").
+        """
+        if self.attention is None:
+            raise ValueError("No attention was kept: translate with attention=True.")
+        if not self.tokens:
+            return []  # the translation of an empty text
+        layer = self.attention[max(len(self.attention) - 2, 0)]
+        return [(int(source_index), index) for index, source_index in enumerate(layer.mean(0).argmax(-1))]
+
+
+@dataclass(frozen=True)
+class Score:
+    """The probability that a model gives to a translation, end of sentence included.
+
+    Args:
+        log_probability: Natural logarithm of the probability.
+        tokens: Number of tokens.
+    """
+
+    log_probability: float
+    tokens: int
+
+    @property
+    def perplexity(self) -> float:
+        return float(torch.tensor(-self.log_probability / self.tokens, dtype=torch.float64).exp())
+
+
+class Translator:
+    """Translates any number of texts with a model, in batches of similar length.
+
+    Args:
+        model: The model.
+        tokenizer: Its tokenizer, or the source's.
+        target_tokenizer: The target's, for separate vocabularies.
+        backend: The engine that decodes: `"torch"`, or `"ctranslate2"`, which is faster and must be installed.
+        quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
+            are, `"int8"`, and more with CTranslate2.
+        split_sentences: Whether a text is split into sentences, which are translated one by one and joined with the
+            white space of the text. `True` splits by the source language of the model; or give a language, such as
+            `"en"`. It needs sentencex.
+        limits: `max_tokens`, `window`, `max_source_tokens` and `long_texts`, see `set_limits`.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        backend: str = "torch",
+        quantization: str = "float32",
+        split_sentences: bool | str = False,
+        **limits: Any,
+    ):
+        self.set_limits(**limits)
+        self.backend: Backend = backend_named(backend).from_model(
+            model, tokenizer, target_tokenizer, quantization=quantization
+        )
+        self.tokenizer, self.target_tokenizer = tokenizer, target_tokenizer or tokenizer
+        self.split_sentences = split_sentences
+
+    @classmethod
+    def from_backend(
+        cls,
+        backend: Backend,
+        tokenizer: PreTrainedTokenizerBase,
+        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        split_sentences: bool | str = False,
+        **limits: Any,
+    ) -> "Translator":
+        """Makes a translator of a backend that is already loaded; the arguments are those of the class."""
+        translator = cls.__new__(cls)
+        translator.set_limits(**limits)
+        translator.backend = backend
+        translator.tokenizer, translator.target_tokenizer = tokenizer, target_tokenizer or tokenizer
+        translator.split_sentences = split_sentences
+        return translator
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name_or_path: str | Path | Sequence[str | Path],
+        *,
+        device: str | None = None,
+        backend: str = "torch",
+        quantization: str = "float32",
+        **options: Any,
+    ) -> "Translator":
+        """Loads model and tokenizers from a folder or the Hub.
+
+        Args:
+            name_or_path: Folder, name on the Hub, or `"multi30k-en-de-tiny"`: the bundled model, which translates
+                English image captions into German. Several are an ensemble: the mean of their probabilities decides.
+                They need the same vocabulary, and torch.
+            device: Where to run; a GPU if there is one.
+            backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
+            quantization: As above.
+            options: `split_sentences` as above, the limits of `set_limits`, and options of `from_pretrained` such as
+                `dtype` and `revision`.
+        """
+        own_options = {name: options.pop(name) for name in (*LIMITS, "split_sentences") if name in options}
+        if "subfolder" in options:
+            raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
+        hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
+        several = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path)
+        names = [find_model(name) for name in several]
+        if not names:
+            raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
+        backend_class = backend_named(backend)
+        if len(names) > 1 and backend != TorchBackend.name:
+            raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
+        find_device(device)  # a wrong name is reported before anything is loaded
+        tokenizers = _load_same_tokenizers(names, **hub_options)
+        where = {"device": device, "quantization": quantization, **options}
+        if len(names) > 1:
+            return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
+        return cls.from_backend(backend_class.from_pretrained(names[0], **where), *tokenizers, **own_options)
+
+    def set_limits(
+        self,
+        *,
+        max_tokens: int = 2048,
+        window: int = 4096,
+        max_source_tokens: int = MAX_SOURCE_TOKENS,
+        long_texts: str = "cut",
+    ) -> None:
+        """Sets how much is read at a time.
+
+        Args:
+            max_tokens: Source tokens in a batch, padding included. Larger batches need more memory and suit a GPU.
+            window: Number of texts that are read ahead and sorted by length. Results are returned a window at a time.
+            max_source_tokens: The longest text in tokens. A model with fewer positions reads only as many as it has.
+            long_texts: What is done with a longer text. `"cut"` translates its beginning, with a warning. `"chunk"`
+                translates it sentence by sentence and joins the translations; it needs sentencex.
+        """
+        for name, value in (("max_tokens", max_tokens), ("window", window), ("max_source_tokens", max_source_tokens)):
+            if value < 1:
+                raise ValueError(f"{name}={value} must be at least 1.")
+        if long_texts not in LONG_TEXTS:
+            raise ValueError(f"long_texts={long_texts!r} is unknown: choose one of {', '.join(LONG_TEXTS)}.")
+        self.max_tokens, self.window = max_tokens, window
+        self.max_source_tokens, self.long_texts = max_source_tokens, long_texts
+
+    @property
+    def model(self) -> Any:
+        """The backend's model, with `config` and `generation_config`. In torch it is the `PreTrainedModel`."""
+        return self.backend.model
+
+    @property
+    def languages(self) -> Languages:
+        """The languages that the model records; `None` for those that it does not."""
+        return languages_of(self.backend.config, self.tokenizer)
+
+    def __call__(self, texts: str | Iterable[str], **options: Any) -> str | list[str]:
+        """Returns the best translation of each text as text; the options are those of `translate`."""
+        if isinstance(texts, str):
+            return next(self.translate([texts], **options))[0].text
+        return [hypotheses[0].text for hypotheses in self.translate(texts, **options)]
+
+    def translate(
+        self,
+        texts: Iterable[str],
+        *,
+        n_best: int = 1,
+        prefix: str | Iterable[str | None] | None = None,
+        sample: bool = False,
+        attention: bool = False,
+        progress: bool = False,
+        split_sentences: bool | str | None = None,
+        glossary: GlossaryOption | Iterable[GlossaryOption] = None,
+        first_number: int = 1,
+        **generation: Any,
+    ) -> Iterator[list[Hypothesis]]:
+        """Yields the translations of each text, best first, in the order of the texts.
+
+        An empty text has an empty translation, with or without a prefix. A text that is longer than
+        `max_source_tokens`, or than the model can read, is cut with a warning or translated in chunks: see
+        `set_limits`. The score of a translation in chunks is the sum of their scores.
+
+        Args:
+            texts: A list, a `datasets` column, or any iterator. Only one window of it is kept in memory.
+            n_best: Number of translations of each text, at most `num_beams` (mask-predict: `length_candidates`).
+            prefix: The beginning of the translations: one for all texts, or one (or `None`) for each text.
+            sample: Whether to draw translations at random instead of searching for the best.
+            attention: Whether to keep the attention weights of encoder and decoder.
+            progress: Whether to show a progress bar.
+            split_sentences: Replaces the setting of the translator. A text in sentences has one translation, whose
+                score is the sum of the sentences'.
+            glossary: Terms and their translations, as a `Glossary` or a dict: one for all texts, or one (or `None`)
+                for each text. A translation contains the target term for each source term of its text.
+            first_number: The number of the first text in warnings and errors.
+            generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
+                the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
+                instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
+                `iterations`, `length_candidates`, `length_ratio` and `length_alpha`. By default they are its own, or
+                10, 5, 1 and 1.
+        """
+        if isinstance(texts, str):
+            raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
+        if split_sentences := self.split_sentences if split_sentences is None else split_sentences:
+            _require_sentences(n_best=n_best, prefix=prefix, attention=attention)
+            language = split_sentences if isinstance(split_sentences, str) else self._source_language()
+            if not isinstance(glossary, Glossary | Mapping | None):
+                raise ValueError("With split_sentences there is one glossary for all texts: give that.")
+            options = {"sample": sample, "progress": progress, "glossary": glossary, **generation}
+            next(self.translate([], split_sentences=False, **options), None)  # all checks run now
+            return self._translate_documents(enumerate(texts, start=first_number), language, options)
+        options = self._generation_options(n_best, sample, generation)
+        if glossary is not None and sample:
+            raise ValueError("A glossary needs a search: leave out sample=True, or the glossary.")
+        self.backend.require_options(options if glossary is None else {**options, "glossary": glossary})
+        empty = Hypothesis("", None if sample else 0.0)
+        if attention:
+            self.backend.require_support("attention=True")
+            empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
+        numbered = enumerate(_requests(texts, prefix, glossary), start=first_number)
+        bar = logging.tqdm(total=_length_of(texts), desc="translating", unit=" texts", disable=not progress)
+        # A generator starts with the first `next`. All checks above run now.
+        if self.long_texts == "cut":
+            return self._translate_windows(numbered, options, empty, attention, bar)
+        if attention or n_best > 1:
+            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
+        return self._translate_chunks(
+            numbered, lambda chunks: self._translate_windows(chunks, options, empty, False, bar)
+        )
+
+    def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
+        """Yields the probability of the target of each (source, target), in the order given."""
+        self.backend.require_support("score()")
+        return self._score_windows(pairs, logging.tqdm(desc="scoring", unit=" pairs", disable=not progress))
+
+    def attend(self, source: str, target: str) -> Hypothesis:
+        """Returns a given translation with its attention weights, as if the search had written it."""
+        self.backend.require_support("attend()")
+        ids, target_ids = self._encode_pair(1, source, target)
+        return self._with_attention([Hypothesis(target)], [ids], [[self._start_token(), *target_ids]])[0]
+
+    def number_of_tokens(self, text: str) -> int:
+        """Returns how many tokens the model reads for a source text, its end included."""
+        _require_text(1, text)
+        with _TOKENIZER_LOCK:
+            return len(self.tokenizer(text)["input_ids"])
+
+    def _generation_options(self, n_best: int, sample: bool, generation: dict[str, Any]) -> dict[str, Any]:
+        """Returns the options of `generate`, checked and with defaults filled in."""
+        if n_best < 1:
+            raise ValueError(f"n_best={n_best} must be at least 1.")
+        if "num_return_sequences" in generation:
+            raise ValueError("num_return_sequences is n_best here: set that.")
+        require_known_decoding(self.backend.generation_config, generation, sample=sample)
+        checked = inspect.signature(require_decoding).parameters
+        require_decoding(**{name: value for name, value in generation.items() if name in checked})
+        if sample:
+            return {**sampling_options(**generation), "num_return_sequences": n_best}
+        options = search_options(self.backend.model, **generation)
+        breadth = breadth_of(search_of(self.backend.model))
+        if n_best > options[breadth]:
+            raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
+        return {**options, "num_return_sequences": n_best}
+
+    # --- sentences of texts ---
+
+    def _source_language(self) -> str:
+        if self.languages.source is None:
+            raise ValueError(
+                "The model does not record its source language, by which text is split into sentences: give it, for "
+                'example split_sentences="en".'
+            )
+        return self.languages.source
+
+    def _translate_documents(
+        self, numbered: Iterator[tuple[int, str]], language: str, options: dict[str, Any]
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts sentence by sentence, a window of texts at a time."""
+        while documents := list(islice(numbered, self.window)):
+            for number, text in documents:
+                _require_text(number, text)
+            pieces = [sentences_of(text, language) for _, text in documents]
+            sentences = [piece.strip() for document in pieces for piece in document]
+            translations = self.translate(sentences, split_sentences=False, **options)
+            for document in pieces:
+                best = [hypotheses[0] for hypotheses in islice(translations, len(document))]
+                yield [_joined(document, best, self.languages.target)]
+
+    # --- windows of texts ---
+
+    def _translate_windows(
+        self,
+        numbered: "Iterator[tuple[int, _Request]]",
+        options: dict[str, Any],
+        empty: Hypothesis,
+        attention: bool,
+        bar: Any,
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts with their prefixes and terms, a window at a time."""
+        with bar:
+            while window := list(islice(numbered, self.window)):
+                sources = [self._encode_source(number, request) for number, request in window]
+                results: list[list[Hypothesis]] = [[empty] * options["num_return_sequences"] for _ in sources]
+                sizes = {
+                    index: (source.shape, len(source.ids))
+                    for index, source in enumerate(sources)
+                    if source is not None
+                }
+                for batch in self._batches(sizes):
+                    batch_sources = [source for index in batch if (source := sources[index]) is not None]
+                    translations = self._translate_batch(batch_sources, options, attention)
+                    for index, hypotheses in zip(batch, translations, strict=True):
+                        results[index] = hypotheses
+                    bar.update(len(batch))
+                bar.update(len(sources) - len(sizes))
+                yield from results
+
+    def _translate_chunks(
+        self,
+        numbered: "Iterator[tuple[int, _Request]]",
+        translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
+    ) -> Iterator[list[Hypothesis]]:
+        """Translates texts with their prefixes and terms, those that are too long in chunks."""
+        texts: deque[list[str]] = deque()  # the chunks of each text whose translation is not complete yet
+
+        def chunks() -> "Iterator[tuple[int, _Request]]":
+            for number, request in numbered:
+                parts = self._chunks(number, request.text)
+                texts.append(parts)
+                if len(parts) == 1:
+                    yield number, request
+                    continue
+                for part, prefix in zip(parts, chain([request.prefix], repeat(None)), strict=False):
+                    yield number, replace(request, text=part.strip(), prefix=prefix)
+
+        translations = translate(chunks())
+        for (first,) in translations:
+            parts = texts.popleft()
+            rest = [hypothesis for (hypothesis,) in islice(translations, len(parts) - 1)]
+            yield [_joined(parts, [first, *rest], self.languages.target) if rest else first]
+
+    def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[Score]:
+        """Scores pairs, a window at a time."""
+        numbered = enumerate(pairs, start=1)
+        with bar:
+            while window := list(islice(numbered, self.window)):
+                encoded = [self._encode_pair(number, source, target) for number, (source, target) in window]
+                sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
+                results: dict[int, Score] = {}
+                for batch in self._batches(sizes):
+                    results |= zip(batch, self._score_batch([encoded[index] for index in batch]), strict=True)
+                    bar.update(len(batch))
+                yield from (results[index] for index in range(len(encoded)))
+
+    def _batches(self, sizes: dict[int, tuple[tuple[int, int], int]]) -> Iterator[list[int]]:
+        """Groups texts of similar length, the longest first: a batch that needs too much memory then fails at once.
+
+        Args:
+            sizes: Index of each text -> (its shape, its length). Texts of one batch have the same shape.
+        """
+        batch: list[int] = []
+        for index in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            shape, _ = sizes[index]
+            if batch:
+                first_shape, longest = sizes[batch[0]]
+                if (len(batch) + 1) * longest > self.max_tokens or shape != first_shape:
+                    yield batch
+                    batch = []
+            batch.append(index)
+        if batch:
+            yield batch
+
+    # --- from text to ids ---
+
+    def _encode_source(self, number: int, request: "_Request") -> "_Source | None":
+        """Returns a text as the model reads it; `None` for an empty text."""
+        text = request.text
+        _require_text(number, text)
+        if not text.strip():
+            return None
+        prefix_ids = [self._start_token()]
+        if request.prefix:
+            prefix_ids += self._encode_part(number, request.prefix)
+        terms = [self._encode_part(number, term) for term in request.glossary.terms_for(text)]
+        ids = self._encode(number, text)
+        if len(_SENTENCE_END.findall(text)) >= SEVERAL_SENTENCES:
+            logger.warning_once(
+                "A text has several sentences, but models are trained on single ones and may drop the rest: "
+                "split_sentences=True (--split_sentences) translates sentence by sentence."
+            )
+        return _Source(number, ids, prefix_ids, terms)
+
+    def _encode_part(self, number: int, text: str) -> list[int]:
+        """Returns the ids of a part of a translation."""
+        _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
+
+    def _encode_pair(self, number: int, source: str, target: str) -> tuple[list[int], list[int]]:
+        for text in (source, target):
+            _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            target_ids = self.target_tokenizer(text_target=target)["input_ids"]
+        if len(target_ids) > (limit := self._longest_text()):
+            raise ValueError(
+                f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
+                "drop it."
+            )
+        return self._encode(number, source), target_ids
+
+    def _encode(self, number: int, text: str) -> list[int]:
+        with _TOKENIZER_LOCK:
+            ids = self.tokenizer(text)["input_ids"]
+        if len(ids) > (limit := self._longest_text()):
+            logger.warning(
+                f"Text {number} has {len(ids)} tokens; {self._limited_by('reads')} {limit}: the rest is cut off. "
+                "long_texts='chunk' translates all of it."
+            )
+            ids = [*ids[: limit - 1], ids[-1]]  # keep the end of sentence
+        return ids
+
+    def _chunks(self, number: int, text: str) -> list[str]:
+        """Splits a text if it is too long."""
+        _require_text(number, text)
+        with _TOKENIZER_LOCK:
+            special = len(self.tokenizer("")["input_ids"])  # the end of sentence
+        limit = max(self._longest_text() - special, 1)
+
+        def length(text: str) -> int:
+            with _TOKENIZER_LOCK:
+                return len(self.tokenizer(text)["input_ids"]) - special
+
+        if length(text) <= limit:
+            return [text]
+        return split_into_chunks(text, self.languages.source or "en", length, limit)
+
+    def _longest_text(self) -> int:
+        longest_input = self.backend.longest_input
+        return self.max_source_tokens if longest_input is None else min(self.max_source_tokens, longest_input)
+
+    def _limited_by(self, verb: str) -> str:
+        """Returns the beginning of a sentence about `_longest_text`."""
+        is_given = self._longest_text() == self.max_source_tokens
+        return "max_source_tokens is" if is_given else f"{self.backend.title} {verb}"
+
+    def _start_token(self) -> int:
+        for config in (self.backend.generation_config, self.backend.config):
+            if getattr(config, "decoder_start_token_id", None) is not None:
+                return config.decoder_start_token_id
+        raise ValueError("The model's config has no decoder_start_token_id: set it to the decoder's first token.")
+
+    # --- from ids to text ---
+
+    def _translate_batch(
+        self, sources: "list[_Source]", options: dict[str, Any], attention: bool
+    ) -> list[list[Hypothesis]]:
+        source_ids, prefixes = [source.ids for source in sources], [source.prefix for source in sources]
+        if "max_new_tokens" not in options:
+            max_length = max_output_length(
+                max(map(len, source_ids)),
+                len(prefixes[0]),
+                longest_sequence=self.backend.longest_input,
+                max_extra_tokens=options.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS),
+            )
+            options = {"max_length": max_length, **options}
+        number = options["num_return_sequences"]
+        if needed := sources[0].shape[1]:
+            options = {
+                **options,
+                "num_beams": options["num_beams"] + needed,  # room for hypotheses with some of the terms
+                "selection": LexicalConstraints([source.terms for source in sources], self._continues_word()),
+            }
+        sequences, scores = self.backend.generate(source_ids, prefixes, **options)
+        _require_finite(sources, scores, number)
+        targets = [self._until_end(ids) for ids in sequences]
+        with _TOKENIZER_LOCK:
+            texts = self.target_tokenizer.batch_decode(targets, skip_special_tokens=True)
+        hypotheses = [
+            Hypothesis(text, score) for text, score in zip(texts, scores or repeat(None), strict=scores is not None)
+        ]
+        if attention:
+            repeated = [ids for ids in source_ids for _ in range(number)]
+            hypotheses = self._with_attention(hypotheses, repeated, targets)
+        return [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
+
+    def _continues_word(self) -> torch.Tensor | None:
+        config = self.backend.config
+        sizes = (getattr(config, name, None) for name in ("target_vocab_size", "decoder_vocab_size", "vocab_size"))
+        with _TOKENIZER_LOCK:
+            return continuing_tokens(self.target_tokenizer, next(size for size in sizes if size))
+
+    def _with_attention(
+        self, hypotheses: list[Hypothesis], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Hypothesis]:
+        """Adds attention weights and tokens to finished translations.
+
+        The decoder reads all tokens but the last. Row t of its weights belongs to token t + 1, which it wrote.
+        """
+        weights = self.backend.attend(sources, [ids[:-1] for ids in targets])
+        return [
+            replace(
+                hypothesis,
+                source_tokens=_readable_tokens(self.tokenizer, source),
+                tokens=_readable_tokens(self.target_tokenizer, ids[1:]),
+                read_tokens=_readable_tokens(self.target_tokenizer, ids[:-1]),
+                attention=attention.cross,
+                decoder_attention=attention.decoder,
+                encoder_attention=attention.encoder,
+            )
+            for hypothesis, source, ids, attention in zip(hypotheses, sources, targets, weights, strict=True)
+        ]
+
+    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[Score]:
+        targets = [[self._start_token(), *target] for _, target in pairs]
+        log_probabilities = self.backend.score([source for source, _ in pairs], targets)
+        return [
+            Score(log_probability, len(target))
+            for log_probability, (_, target) in zip(log_probabilities, pairs, strict=True)
+        ]
+
+    def _until_end(self, ids: list[int]) -> list[int]:
+        """Cuts ids after the end of sentence, or before the padding of a translation that has none."""
+        end, padding = self.target_tokenizer.eos_token_id, self.backend.config.pad_token_id
+        for index, token_id in enumerate(ids[1:], start=1):  # the decoder's first token may be padding
+            if token_id == end:
+                return ids[: index + 1]
+            if token_id == padding:
+                return ids[:index]
+        return ids
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A text as the model reads it: its number, its ids, and the ids that its translation starts with and contains."""
+
+    number: int
+    ids: list[int]
+    prefix: list[int]
+    terms: list[list[int]]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """What all texts of a batch have in common: tokens of the prefix, and tokens of the terms."""
+        return len(self.prefix), sum(map(len, self.terms))
+
+
+def _load_same_tokenizers(
+    names: Sequence[str | Path], **options: Any
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """Loads the tokenizers of the first model, and refuses other models with other vocabularies."""
+    first = load_tokenizers(names[0], **options)
+    for name in names[1:]:
+        for side, other in zip(first, load_tokenizers(name, **options), strict=True):
+            if (side and side.get_vocab()) != (other and other.get_vocab()):
+                raise ValueError(
+                    f"{name} has another vocabulary than {names[0]}: an ensemble needs models that were trained with "
+                    "the same tokenizer."
+                )
+    return first
+
+
+@dataclass(frozen=True)
+class _Request:
+    """A text, the beginning of its translation, and the terms that it must contain."""
+
+    text: str
+    prefix: str | None
+    glossary: Glossary
+
+
+def _requests(
+    texts: Iterable[str],
+    prefix: str | Iterable[str | None] | None,
+    glossary: GlossaryOption | Iterable[GlossaryOption],
+) -> Iterator[_Request]:
+    """Puts a prefix and a glossary with each text."""
+    if isinstance(glossary, Glossary | Mapping | None):
+        glossary = _as_glossary(glossary)  # once for all texts
+    number = _length_of(texts)
+    with_prefix = _paired(texts, prefix, str, "prefixes", number)
+    with_both = _paired(with_prefix, glossary, Glossary, "glossaries", number)
+    return (_Request(text, start, _as_glossary(terms)) for (text, start), terms in with_both)
+
+
+def _paired(
+    items: Iterable[Any], given: Any, single: type, name: str, number: int | None
+) -> Iterator[tuple[Any, Any]]:
+    """Pairs each item with what is given: one for all, or one for each."""
+    if given is None or isinstance(given, single):
+        return zip(items, repeat(given), strict=False)
+    others = _length_of(given)
+    if None not in (number, others) and number != others:
+        raise ValueError(f"There are {number} texts but {others} {name}: give one (or None) for each text.")
+    return zip(items, given, strict=True)
+
+
+def _as_glossary(glossary: GlossaryOption) -> Glossary:
+    return glossary if isinstance(glossary, Glossary) else Glossary(glossary or {})
+
+
+def _require_sentences(*, n_best: int, prefix: Any, attention: bool) -> None:
+    """Refuses options that have no meaning for several sentences at once."""
+    for name, is_given in (("n_best", n_best != 1), ("prefix", prefix is not None), ("attention", attention)):
+        if is_given:
+            raise ValueError(f"{name} is for single sentences: leave it out, or set split_sentences to False.")
+
+
+def _joined(pieces: Sequence[str], translations: Sequence[Hypothesis], language: str | None) -> Hypothesis:
+    """Puts the translations of sentences together; the score is the sum of theirs."""
+    text = join_translations(pieces, [translation.text for translation in translations], language)
+    scores = [translation.score for translation in translations if translation.score is not None]
+    return Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+
+
+def _length_of(items: Iterable[Any]) -> int | None:
+    """Returns the number of items; `None` for an iterator."""
+    return len(items) if isinstance(items, Sized) else None
+
+
+def _require_text(number: int, text: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"Text {number} is {text!r:.50}, a {type(text).__name__}: only strings can be translated.")
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"Text {number} is not Unicode text ({error.reason}): read it with its own encoding."
+        ) from error
+
+
+def _require_finite(sources: Sequence[_Source], scores: list[float] | None, number: int) -> None:
+    """Refuses translations of a model whose probabilities are not numbers."""
+    for source, best in zip(sources, (scores or [])[::number], strict=scores is not None):
+        if not math.isfinite(best):
+            raise ValueError(
+                f"No translation of text {source.number} has a probability that is a number: the model's weights are "
+                "broken, or numbers of its type overflow (use dtype=torch.float32)."
+            )
+
+
+def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tuple[str, ...]:
+    """Returns the text of each token, or its name if it has no text."""
+    with _TOKENIZER_LOCK:
+        return tuple(
+            tokenizer.decode([token_id]).strip() or tokenizer.convert_ids_to_tokens(token_id) for token_id in ids
+        )
+
+
+__all__ = ["Hypothesis", "Score", "Translator", "find_device", "longest_sequence"]

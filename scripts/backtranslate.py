@@ -39,6 +39,7 @@ from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_fir
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CleaningArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
@@ -52,7 +53,6 @@ from vanilla_transformer.training.data.synthetic_corpus import (
     tagged,
     write_pairs,
 )
-from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 
 
 Pairs = Iterator[dict[str, str]]

@@ -20,14 +20,14 @@ from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_fairseq import (
     SPECIAL_TOKENS,
-    from_fairseq,
+    model_from_fairseq,
     options_of,
     read_checkpoint,
     read_dictionary,
 )
+from vanilla_transformer.hub.languages import Languages, record_languages
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
-from vanilla_transformer.translation.languages import Languages, record_languages
 
 
 CONTINUED = "@@"  # subword-nmt's mark at the end of a subword that does not end its word
@@ -59,7 +59,7 @@ def convert(options: ConvertArguments) -> None:
     merges = read_merges(options.bpe_codes)
     source_lang, target_lang = languages(options, options_of(checkpoint))
     with whole_folder(options.output_dir, known_by="config.json", overwrite=options.overwrite) as folder:
-        model = from_fairseq(checkpoint, len(vocabulary))
+        model = model_from_fairseq(checkpoint, len(vocabulary))
         record_languages(model.config, Languages(source_lang, target_lang))
         model.save_pretrained(folder)
         write_tokenizer(folder, vocabulary, merges, [source_lang, target_lang])

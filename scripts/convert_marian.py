@@ -24,9 +24,9 @@ from transformers.utils import cached_file
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import from_marian, largest_difference, load, to_marian
+from vanilla_transformer.hub.languages import load_languages, record_languages
 from vanilla_transformer.hub.loading import find_model
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
-from vanilla_transformer.translation.languages import load_languages, record_languages
 
 
 TOKENIZER_FILES = (

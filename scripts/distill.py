@@ -33,6 +33,7 @@ from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_fir
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
@@ -45,7 +46,6 @@ from vanilla_transformer.training.data.synthetic_corpus import (
     write_pairs,
 )
 from vanilla_transformer.training.evaluation.test_sets import score_texts
-from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 
 
 @dataclass

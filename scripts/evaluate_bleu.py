@@ -35,7 +35,7 @@ such folders in one table and one picture.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -45,6 +45,8 @@ from vanilla_transformer.command_line.inference_arguments import DecodingArgumen
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
@@ -65,8 +67,6 @@ from vanilla_transformer.training.evaluation.test_sets import score_texts, trans
 from vanilla_transformer.training.reports.plots import plot_bleu_by_length
 from vanilla_transformer.training.reports.tables import aligned
 from vanilla_transformer.training.run_folder.run_directory import versions
-from vanilla_transformer.translation.decoding_options import with_defaults
-from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 
 
 RESULTS, HYPOTHESES, BASELINE = "results.json", "hypotheses.txt", "baseline_hypotheses.txt"
@@ -209,9 +209,7 @@ def translations(
         require_same_number(texts, sources, f"lines in {file}")
         return Translations(texts, None)
     assert translator is not None  # the options give one of the two
-    settings = with_defaults(translator.model, **vars(decoding))
-    if "num_beams" in settings:
-        settings.setdefault("penalty", "gnmt")  # the default of beam search, for the record
+    settings = asdict(options_of(translator.model, **vars(decoding)))
     return Translations(translate_texts(translator, sources, progress=on_terminal(sys.stderr), **settings), settings)
 
 

@@ -21,7 +21,8 @@ from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import load
 from vanilla_transformer.converters.to_ctranslate2 import Quantization, export, require_ctranslate2
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers
+from vanilla_transformer.hub.loading import load_tokenizers
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
 
 

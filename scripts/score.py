@@ -16,8 +16,8 @@ from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal, open_output
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
-from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 
 

@@ -20,7 +20,7 @@ import torch
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.translation.languages import Languages
+from vanilla_transformer.hub.languages import Languages
 
 
 if TYPE_CHECKING:  # optional dependencies

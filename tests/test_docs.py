@@ -41,9 +41,9 @@ PROGRAMS = {"training/train.py": "vanilla-train", "training/accelerate_loop.py":
 
 # Where the dicts are that CONTRIBUTING.md adds to.
 REGISTRIES = {
-    "POSITIONS": "vanilla_transformer.models.positions",
-    "SCORES": "vanilla_transformer.models.attention_scores",
-    "PATTERNS": "vanilla_transformer.models.attention_variants",
+    "POSITIONS": "vanilla_transformer.models.variants",
+    "SCORES": "vanilla_transformer.models.variants",
+    "PATTERNS": "vanilla_transformer.models.variants",
     "OBJECTIVES": "vanilla_transformer.training.objectives.cross_entropy",
 }
 

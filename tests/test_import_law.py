@@ -131,14 +131,14 @@ import vanilla_transformer.models.beam_search
 from transformers import AutoConfig
 for name in vanilla_transformer.__all__:
     getattr(vanilla_transformer, name)
-print(AutoConfig.for_model("vanilla_transformer").model_type, type(vanilla_transformer.beam_search).__name__)
+print(AutoConfig.for_model("vanilla_transformer").model_type, type(vanilla_transformer.models.beam_search).__name__)
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/")
     assert done.stdout.split() == ["vanilla_transformer", "module"]
 
 
 def test_no_module_shares_its_name_with_something_it_exports():
-    """Else `import vanilla_transformer.beam_search` could give a function."""
+    """Else `import vanilla_transformer.models.beam_search` could give a function."""
     for path in FILES:
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}

@@ -1,6 +1,7 @@
 """The model that comes with the repository: it loads as any other does, translates as it did when it was released, and
 its folder is a whole repository of the Hub."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer import Translator
 from vanilla_transformer.hub.check_export import check, require_whole
+from vanilla_transformer.hub.export_folder import export
 from vanilla_transformer.training.evaluation.metrics import bleu
 
 
@@ -65,8 +67,18 @@ def test_the_folder_is_a_whole_repository_in_safetensors():
         assert file.keys()
 
 
-def test_it_loads_without_this_package(translator):
-    check(FOLDER, translator, list(TRANSLATIONS)[:1])
+def test_it_has_no_code_and_its_export_translates_without_this_package(translator, tmp_path):
+    assert not list(FOLDER.rglob("*.py"))
+    assert "auto_map" not in json.loads((FOLDER / "config.json").read_text())
+    export(translator.model, tmp_path, translator.tokenizer, card="# model")
+    assert check(tmp_path, translator, list(TRANSLATIONS)) == list(TRANSLATIONS.values())
+
+
+def test_generate_follows_the_search_that_the_model_names(translator):
+    """The stored length penalty is meant for this package's search, and stock code gives what `Translator` gives."""
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(FOLDER), AutoTokenizer.from_pretrained(FOLDER)
+    batch = tokenizer(list(TRANSLATIONS), padding=True, return_tensors="pt")
+    assert tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True) == list(TRANSLATIONS.values())
 
 
 def test_the_card_says_what_people_must_know():

@@ -14,12 +14,11 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
+from vanilla_transformer.hub.languages import Languages, record_languages
 from vanilla_transformer.hub.loading import load_config, load_model
+from vanilla_transformer.models.search_options import store_options
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
-from vanilla_transformer.translation.decoding_options import set_decoding
-from vanilla_transformer.translation.languages import Languages, record_languages
-from vanilla_transformer.translation.searches import require_own_options
 
 
 # Read by the training objective from any config, whether its class has the field or not.
@@ -54,10 +53,8 @@ def make_model(
         if arguments.initialize_from:
             initialize(model, arguments.initialize_from)
     record_languages(model.config, languages)
-    decoding = arguments.decoding
-    if decoding:
-        require_own_options(model, decoding)
-        set_decoding(model, **decoding)
+    if arguments.decoding:
+        store_options(model, **arguments.decoding)
     return model
 
 

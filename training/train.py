@@ -20,6 +20,7 @@ To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_fro
 import re
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,10 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from vanilla_transformer.command_line.parsing import parse_arguments
 from vanilla_transformer.command_line.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers, with_mask_token
+from vanilla_transformer.hub.languages import Languages, load_languages
+from vanilla_transformer.hub.loading import load_tokenizers
+from vanilla_transformer.models.search_options import options_of
+from vanilla_transformer.models.tokenization_vanilla_transformer import with_mask_token
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
@@ -61,8 +65,6 @@ from vanilla_transformer.training.run_folder.run_directory import (
     write_recipe,
 )
 from vanilla_transformer.training.trainer import TranslationTrainer
-from vanilla_transformer.translation.decoding_options import with_defaults
-from vanilla_transformer.translation.languages import Languages, load_languages
 
 
 Recipe = tuple[ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
@@ -223,7 +225,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
     results: dict[str, Any] = {
         **_load_final_weights(trainer, model, datasets.get("validation")),
         "ema_decay": args.ema_decay,
-        "decoding": with_defaults(model),
+        "decoding": asdict(options_of(model)),
     }
     scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
     for split in scored:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         VanillaTransformerPreTrainedModel,
     )
     from .models.presets import PRESETS
-    from .translation.decoding_options import PAPER_DECODING
+    from .models.search_options import PAPER_DECODING
     from .translation.hf_pipeline import TranslationPipeline
     from .translation.translator import Hypothesis, Translator
 
@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 
 # Where each name is defined; those without a module of their own are modules.
 _NAMES = {
-    "PAPER_DECODING": "translation.decoding_options",
+    "PAPER_DECODING": "models.search_options",
     "PRESETS": "models.presets",
     "Hypothesis": "translation.translator",
     "MaskPredictConfig": "models.configuration_mask_predict",

@@ -27,9 +27,10 @@ from vanilla_transformer import Translator, VanillaTransformerForConditionalGene
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import load, to_marian
+from vanilla_transformer.hub.loading import load_tokenizers
 from vanilla_transformer.models import beam_search
-from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
-from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers, train_tokenizer
+from vanilla_transformer.models.search_options import SearchOptions
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.scripts.benchmarks.equal_work import EqualWork, make_endless
 from vanilla_transformer.scripts.benchmarks.measuring import (
@@ -240,7 +241,7 @@ class Decoders:
         systems: dict[str, Callable[[], list[str]]] = {
             REFERENCE: partial(in_file_order, marian, beams),
             "MarianMT, beam_search": partial(in_file_order, marian, beams, custom_generate=search),
-            "this model, stock generate": partial(in_file_order, self.model, beams),
+            "this model, stock generate": partial(in_file_order, self.model, beams, search=None),
             "this model, beam_search": partial(in_file_order, self.model, beams, custom_generate=search),
             "Translator": self.translator(beams),
         }
@@ -283,7 +284,7 @@ class Decoders:
             lines = self.lines[start : start + self.batch_size]
             batch = self.tokenizer(lines, padding=True, return_tensors="pt").to(model.device)
             # One more than the extra tokens: max_length includes the start token.
-            limit = {"max_length": batch["input_ids"].shape[1] + DEFAULT_EXTRA_TOKENS + 1}
+            limit = {"max_length": SearchOptions().max_length(batch["input_ids"].shape[1])}
             options = {**self.options(beams), **({} if self.fixed_length else limit), **generation}
             output = model.generate(**batch, **options)
             texts += (self.target_tokenizer or self.tokenizer).batch_decode(output, skip_special_tokens=True)

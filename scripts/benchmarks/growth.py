@@ -22,7 +22,7 @@ import torch
 
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.models.attention_variants import PATTERNS
+from vanilla_transformer.models.variants import PATTERNS
 from vanilla_transformer.scripts.benchmarks import pattern_growth
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
@@ -65,7 +65,7 @@ class GrowthBenchmarkArguments(MeasurementArguments):
     @property
     def fields_of_pattern(self) -> tuple[str, ...]:
         """The config fields that belong to the pattern."""
-        return () if self.attention_pattern is None else PATTERNS[self.attention_pattern].config_fields
+        return () if self.attention_pattern is None else PATTERNS[self.attention_pattern].fields
 
     def __post_init__(self) -> None:
         super().__post_init__()

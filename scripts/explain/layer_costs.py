@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.attention_variants import PATTERNS
-from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
+from vanilla_transformer.models.variants import PATTERNS
 from vanilla_transformer.scripts.benchmarks.measuring import bytes_kept, cpu_seconds_of, take_turns
 
 
@@ -25,11 +24,10 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.config = VanillaTransformerConfig.from_preset("tiny", d_model=d_model, **fields)
         self.config._attn_implementation = implementation
-        pattern = self.config.attention_pattern
-        self.attention = VanillaTransformerAttention(self.config, 4, layer_idx=0, pattern=pattern)
+        self.attention = PATTERNS[self.config.attention_pattern].load()(self.config, 4, layer_idx=0)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        mask = PATTERNS[self.config.attention_pattern].encoder_mask(self.config, states, None)
+        mask = self.attention.make_encoder_mask(self.config, states, None)
         return self.attention(states, attention_mask=mask)[0]
 
 

@@ -4,7 +4,7 @@ import torch
 from torch.nn.functional import mse_loss, softmax
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.attention_scores import SCORES, Score
+from vanilla_transformer.models.attention_scores import AttentionScore, GaussianScore
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, HeatMap, Picture
@@ -20,7 +20,7 @@ def explain(options: ExplainArguments) -> Explanation:
     keys = torch.linspace(0, RIGHT, number)
     values = curve(keys) + NOISE * torch.randn(number)
     queries = torch.linspace(0, RIGHT, 101)
-    score = SCORES["gaussian"](VanillaTransformerConfig(), num_heads=1, d_k=1)  # its width starts at 1
+    score = GaussianScore(VanillaTransformerConfig(), num_heads=1, d_k=1)  # its width starts at 1
     widths = {"mean of all": 0.0, "fixed width": 1.0, "learned width": learn_width(score, keys, values, steps=150)}
     maps: dict[str, torch.Tensor] = {}
     outputs: dict[str, torch.Tensor] = {}
@@ -50,7 +50,9 @@ def curve(x: torch.Tensor) -> torch.Tensor:
     return torch.sin(3 * x) * torch.exp(-x / 3) + x / 4
 
 
-def weights(score: Score, queries: torch.Tensor, keys: torch.Tensor, *, leave_out: bool = False) -> torch.Tensor:
+def weights(
+    score: AttentionScore, queries: torch.Tensor, keys: torch.Tensor, *, leave_out: bool = False
+) -> torch.Tensor:
     """Attention weights [T, S] of numbers as queries [T] and keys [S].
 
     Args:
@@ -65,7 +67,7 @@ def weights(score: Score, queries: torch.Tensor, keys: torch.Tensor, *, leave_ou
     return softmax(scores, dim=-1)
 
 
-def learn_width(score: Score, keys: torch.Tensor, values: torch.Tensor, steps: int) -> float:
+def learn_width(score: AttentionScore, keys: torch.Tensor, values: torch.Tensor, steps: int) -> float:
     """Learns the width of the score: each value is predicted from all others, else every point would choose itself."""
     optimizer = torch.optim.Adam(score.parameters(), lr=0.1)
     for _ in range(steps):

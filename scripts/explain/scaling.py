@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import softmax
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.attention_scores import SCORES
+from vanilla_transformer.models.attention_scores import DotProduct, ScaledDotProduct
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
@@ -54,7 +54,7 @@ def explain(options: ExplainArguments) -> Explanation:
 def figures(scale: str, d_k: int) -> dict[str, float]:
     """Mean figures of random queries and keys under one scale."""
     query, key = torch.randn(QUERIES, d_k), torch.randn(KEYS, d_k)
-    score = SCORES["scaled_dot" if scale == ROOT else "dot"](VanillaTransformerConfig(), num_heads=1, d_k=d_k)
+    score = (ScaledDotProduct if scale == ROOT else DotProduct)(VanillaTransformerConfig(), num_heads=1, d_k=d_k)
     factor = 1 / d_k if scale == WHOLE else 1.0
     scores = score(query, key) * factor  # [Q, K]
     derivative = softmax_derivative(softmax(scores, dim=-1))

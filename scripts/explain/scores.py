@@ -16,7 +16,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "paper": PAPER,
     "no scale": {"score_function": "dot"},
     "additive": {"score_function": "additive"},
-    "one matrix": {"share_qk": True},
+    "one matrix": {"key_projection": "shared"},
 }
 
 
@@ -37,7 +37,7 @@ def explain(options: ExplainArguments) -> Explanation:
         f"{options.updates} updates on the demo corpus, one seed",
         FORMATS,
         results(runs),
-        notes=["One matrix: queries and keys share their projection (share_qk)."],
+        notes=["One matrix: queries and keys share their projection (key_projection)."],
     )
     panels = [
         Curves(

@@ -9,11 +9,8 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.models.tokenization_vanilla_transformer import (
-    load_tokenizers,
-    train_tokenizer,
-    with_mask_token,
-)
+from vanilla_transformer.hub.loading import load_tokenizers
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_mask_token
 
 
 @pytest.fixture(scope="session")

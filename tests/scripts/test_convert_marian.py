@@ -16,8 +16,8 @@ from transformers import (
 
 from vanilla_transformer import Translator
 from vanilla_transformer.converters.from_and_to_marian import to_marian
+from vanilla_transformer.hub.languages import languages_of, load_languages
 from vanilla_transformer.scripts import convert_marian
-from vanilla_transformer.translation.languages import languages_of, load_languages
 
 
 # OPUS-MT's habits: padding is the last token and starts the decoder, 0 ends a sentence, SiLU, scaled embeddings.

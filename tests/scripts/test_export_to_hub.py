@@ -12,7 +12,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.hub.check_export import SENTENCES, check, require_whole
 from vanilla_transformer.hub.export_folder import export
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers, train_tokenizer
+from vanilla_transformer.hub.loading import load_tokenizers
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, train_tokenizer
 from vanilla_transformer.scripts import evaluate_bleu, export_to_hub
 from vanilla_transformer.training import train
 
@@ -64,7 +65,7 @@ def copy(exported, tmp_path):
 
 def test_the_folder_has_all_that_loading_needs(exported):
     names = {str(path.relative_to(exported)) for path in exported.rglob("*") if path.is_file()}
-    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md", "custom_generate/generate.py"} <= names
+    assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= names
     config = json.loads((exported / "config.json").read_text())
     assert config["auto_map"] == {
         "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
@@ -288,7 +289,6 @@ def swap_the_tokenizer(folder):
     [
         (lambda folder: (folder / "config.json").unlink(), "has no config.json"),
         (lambda folder: (folder / "tokenizer.json").unlink(), r"The tokenizer in .* can't be loaded"),
-        (lambda folder: (folder / "custom_generate" / "generate.py").unlink(), "has no custom_generate/generate.py"),
         (lambda folder: (folder / "modeling_vanilla_transformer.py").unlink(), "has no modeling_vanilla_transf"),
         (lambda folder: (folder / "model.safetensors").unlink(), "not a complete safetensors file"),
         (lambda folder: (folder / "config.json").write_text('{"model_type": '), "not valid JSON"),

@@ -19,8 +19,9 @@ from vanilla_transformer import (
     VanillaTransformerConfig,
     VanillaTransformerForConditionalGeneration,
 )
-from vanilla_transformer.models.positions import POSITIONS, AddedPositions
+from vanilla_transformer.models.positions import AddedPositions
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.models.variants import POSITIONS
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.training.reports import plots
 
@@ -229,7 +230,7 @@ def test_the_pictures_show_every_head_with_its_tokens(save, tmp_path, figures):
 # --- positions and learning rate ---
 
 
-ADDED = [name for name, encoding in POSITIONS.items() if issubclass(encoding, AddedPositions)]
+ADDED = [name for name, encoding in POSITIONS.items() if issubclass(encoding.load(), AddedPositions)]
 
 
 @pytest.mark.parametrize("encoding", ADDED)

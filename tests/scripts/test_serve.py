@@ -1,8 +1,8 @@
 import pytest
 
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.scripts import serve
 from vanilla_transformer.serving import server as server_module
-from vanilla_transformer.translation.languages import Languages
 
 
 @pytest.fixture

@@ -7,8 +7,9 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import losses
 from vanilla_transformer import Translator
-from vanilla_transformer.models.attention_scores import SCORES, Score
-from vanilla_transformer.models.positions import POSITIONS, WITH_POSITION_BIAS, PositionEncoding
+from vanilla_transformer.models.attention_scores import AttentionScore
+from vanilla_transformer.models.positions import WITH_POSITION_BIAS, PositionEncoding
+from vanilla_transformer.models.variants import POSITIONS, SCORES, Variant
 from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.objectives.cross_entropy import OBJECTIVES
@@ -28,7 +29,7 @@ class NearFirst(PositionEncoding):
         return {"position_bias": -0.1 * distances[None, None].float()}
 
 
-class Cosine(Score):
+class Cosine(AttentionScore):
     """Eight times the cosine of query and key."""
 
     def forward(self, query, key):
@@ -45,8 +46,8 @@ def make_twice(args, config, pad_token_id):
 @pytest.fixture
 def toys(monkeypatch):
     """Registers the toys, and returns the config fields that select them."""
-    monkeypatch.setitem(POSITIONS, "near_first", NearFirst)
-    monkeypatch.setitem(SCORES, "cosine", Cosine)
+    monkeypatch.setitem(POSITIONS, "near_first", Variant(lambda: NearFirst))
+    monkeypatch.setitem(SCORES, "cosine", Variant(lambda: Cosine))
     monkeypatch.setitem(OBJECTIVES, "twice", make_twice)
     return {"position_encoding": "near_first", "score_function": "cosine"}
 

@@ -9,11 +9,11 @@ from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import final_weights, losses, write_reversals
+from vanilla_transformer.hub.languages import load_languages
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
 from vanilla_transformer.training.trainer import TranslationTrainer
-from vanilla_transformer.translation.languages import load_languages
 
 
 def test_a_run_leaves_everything_behind(recipe, tmp_path, capsys):

@@ -7,7 +7,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
-from vanilla_transformer.models.positions import POSITIONS
+from vanilla_transformer.models.variants import POSITIONS
 
 
 VARIANTS = [

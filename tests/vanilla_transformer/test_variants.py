@@ -18,9 +18,10 @@ from torch.testing import assert_close
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.hub.export_folder import export
 from vanilla_transformer.models import beam_search
-from vanilla_transformer.models.attention_scores import SCORES, Score
-from vanilla_transformer.models.positions import POSITIONS, WITH_POSITION_BIAS, AddedPositions, PositionEncoding
+from vanilla_transformer.models.attention_scores import AttentionScore
+from vanilla_transformer.models.positions import WITH_POSITION_BIAS, AddedPositions, PositionEncoding
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.models.variants import POSITIONS, SCORES, Variant
 
 
 class TriangleWave(AddedPositions):
@@ -63,7 +64,7 @@ class Nearby(PositionEncoding):
         return {"position_bias": -self.slopes[None, :, None, None] * distance}
 
 
-class Distance(Score):
+class Distance(AttentionScore):
     """Minus the squared distance of query and key."""
 
     def forward(self, query, key):
@@ -71,7 +72,7 @@ class Distance(Score):
 
 
 ENCODINGS = {"triangle": TriangleWave, "turning": Turning, "nearby": Nearby}
-REVERSIBLE = {"reversible": True, "norm_placement": "pre"}
+REVERSIBLE = {"norm_placement": "reversible"}
 # Windows and buckets smaller than the sentences of the test.
 PATTERN_FIELDS = {
     "window": {"attention_pattern": "window", "attention_window": 4},
@@ -83,13 +84,18 @@ VARIANTS = [
     *FROM_OUTSIDE,
     *({"position_encoding": name} for name in ("learned", "concatenated", "relative", "rotary", "integer", "none")),
     *({"score_function": name} for name in ("dot", "additive", "gaussian")),
-    {"share_qk": True},
+    {"key_projection": "shared"},
     {"score_function": "additive", "position_encoding": "relative", "norm_placement": "pre"},
-    {"score_function": "gaussian", "position_encoding": "rotary", "share_qk": True},
+    {"score_function": "gaussian", "position_encoding": "rotary", "key_projection": "shared"},
     *PATTERN_FIELDS.values(),
     {**PATTERN_FIELDS["window"], "position_encoding": "nearby"},
     {**PATTERN_FIELDS["window"], **REVERSIBLE, "position_encoding": "relative", "score_function": "additive"},
-    {**PATTERN_FIELDS["longformer"], "position_encoding": "rotary", "score_function": "gaussian", "share_qk": True},
+    {
+        **PATTERN_FIELDS["longformer"],
+        "position_encoding": "rotary",
+        "score_function": "gaussian",
+        "key_projection": "shared",
+    },
     {**PATTERN_FIELDS["lsh"], **REVERSIBLE, "position_encoding": "rotary"},
 ]
 
@@ -97,8 +103,8 @@ VARIANTS = [
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     for name, encoding in ENCODINGS.items():
-        monkeypatch.setitem(POSITIONS, name, encoding)
-    monkeypatch.setitem(SCORES, "distance", Distance)
+        monkeypatch.setitem(POSITIONS, name, Variant(lambda encoding=encoding: encoding))
+    monkeypatch.setitem(SCORES, "distance", Variant(lambda: Distance))
 
 
 def allowed_combinations() -> list[dict]:
@@ -106,14 +112,20 @@ def allowed_combinations() -> list[dict]:
     accepts."""
     positions = ("sinusoidal", "learned", "concatenated", "relative", "rotary", "integer", "none")
     combinations = []
-    for score, position, pattern, share_qk, residuals in itertools.product(
+    for score, position, pattern, keys, residuals in itertools.product(
         ("scaled_dot", "dot", "additive", "gaussian"),
         positions,
         ({}, *PATTERN_FIELDS.values()),
         (False, True),
         ({}, REVERSIBLE),
     ):
-        fields = {"score_function": score, "position_encoding": position, "share_qk": share_qk, **pattern, **residuals}
+        fields = {
+            "score_function": score,
+            "position_encoding": position,
+            "key_projection": keys,
+            **pattern,
+            **residuals,
+        }
         try:
             VanillaTransformerConfig(**fields)
         except StrictDataclassError:
@@ -263,11 +275,11 @@ def test_a_static_cache_decodes_the_same(model, batch):
 def test_beams_that_share_a_row_find_what_beams_in_rows_of_their_own_find(model, batch, monkeypatch):
     options = {"custom_generate": beam_search.search, "num_beams": 3, "num_return_sequences": 3, "max_extra_tokens": 4}
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
-    if not model.beams_can_share_a_row:
-        assert model.config.decoder_attention_pattern == "window"  # which takes no mask of another kind
+    if not model.model.decoder.self_attention.takes_any_mask:
+        assert model.config.in_decoder("attention_pattern") == "window"  # which takes no mask of another kind
         return
     shared = model.generate(**source, **options, return_dict_in_generate=True, output_scores=True)
-    monkeypatch.setattr(type(model), "beams_can_share_a_row", False)
+    monkeypatch.setattr(type(model), "make_stepper", lambda *_: None)
     separate = model.generate(**source, **options, return_dict_in_generate=True, output_scores=True)
     assert shared.sequences.tolist() == separate.sequences.tolist()
     assert_close(shared.sequences_scores, separate.sequences_scores, rtol=1e-4, atol=0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vanilla_transformer.command_line.parsing import key
-from vanilla_transformer.translation.languages import Languages
+from vanilla_transformer.hub.languages import Languages
 
 
 @dataclass

@@ -1,15 +1,23 @@
 """Recipe keys of the model."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from typing import Any, ClassVar
 
+from vanilla_transformer.command_line.inference_arguments import search_fields
 from vanilla_transformer.command_line.parsing import key
-from vanilla_transformer.translation.decoding_options import require_decoding
+from vanilla_transformer.models.search_options import all_options, require_values
+
+
+_StoredOptions: Any = make_dataclass(
+    "_StoredOptions",
+    search_fields(" Stored in the finished model's generation config; by default unchanged, else {default}."),
+    namespace={"__module__": __name__},
+)
 
 
 @dataclass
-class ModelArguments:
+class ModelArguments(_StoredOptions):
     """Which model is trained, and its tokenizer."""
 
     help_group: ClassVar[str] = "model"
@@ -36,21 +44,6 @@ class ModelArguments:
     tokenizer: str | None = key(
         None, "An existing tokenizer (folder or Hub); by default one is learned from the training text."
     )
-    num_beams: int | None = key(
-        None, "Beam size in the finished model's generation config; by default unchanged, and the paper's 4 is used."
-    )
-    length_penalty: float | None = key(
-        None, "Alpha of the length penalty, stored in the same way; by default unchanged, and the paper's 0.6 is used."
-    )
-    iterations: int | None = key(None, "For mask_predict: passes of the decoder, stored in the same way; default 10.")
-    length_candidates: int | None = key(
-        None, "For mask_predict: lengths tried for each sentence, stored in the same way; default 5."
-    )
-    length_alpha: float | None = key(
-        None,
-        "For mask_predict: lengths are ranked by log-probability / length^length_alpha, more for longer output; "
-        "stored in the same way; default 1.",
-    )
 
     def __post_init__(self) -> None:
         if isinstance(self.model_config, str):
@@ -62,7 +55,7 @@ class ModelArguments:
             raise ValueError(
                 f'model_config={self.model_config!r} must map fields to values, for example {{"dropout": 0.3}}.'
             )
-        require_decoding(**self.decoding)
+        require_values(**self.decoding)
         if self.initialize_from and self.model_name_or_path:
             raise ValueError(
                 f"initialize_from={self.initialize_from!r} is for a new model, but model_name_or_path="
@@ -72,8 +65,7 @@ class ModelArguments:
     @property
     def decoding(self) -> dict[str, Any]:
         """The decoding options that are given."""
-        names = ("num_beams", "length_penalty", "iterations", "length_candidates", "length_alpha")
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
+        return {name: value for name in all_options() if (value := getattr(self, name)) is not None}
 
     @property
     def config_fields(self) -> dict[str, Any]:

@@ -9,8 +9,8 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import SchedulerType
 
 from vanilla_transformer.command_line.parsing import key
-from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.models.label_smoothing import Smoothing
+from vanilla_transformer.models.search_options import SearchOptions
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.training.learning_rate import peak_rate
 from vanilla_transformer.training.objectives.cross_entropy import require_objective
@@ -33,7 +33,7 @@ STOCK_ARGUMENTS = [
     ("generation_config", None, "num_beams and length_penalty"),
     (
         *("generation_max_length", None),
-        f"nothing: translations have at most {DEFAULT_EXTRA_TOKENS} tokens more than their source",
+        f"nothing: translations have at most {SearchOptions.max_extra_tokens} tokens more than their source",
     ),
 ]
 

@@ -12,8 +12,8 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+from vanilla_transformer.hub.languages import differ
 from vanilla_transformer.safe_files.input_files import json_rows, kind_of, lines_of, open_parquet
-from vanilla_transformer.translation.languages import differ
 
 
 Pairs = Iterator[tuple[str, str]]

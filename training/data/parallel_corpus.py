@@ -5,7 +5,7 @@ with the columns `source` and `target`; `tokenize` adds `input_ids` and `labels`
 
 ```python
 >>> from vanilla_transformer.training.arguments import CorpusArguments
->>> from vanilla_transformer.training.corpus import load_corpus
+>>> from vanilla_transformer.training.data.parallel_corpus import load_corpus
 
 >>> corpus = load_corpus(CorpusArguments(source_lang="en", target_lang="de", dataset="demo"))
 >>> print(corpus.report)
@@ -35,6 +35,7 @@ from datasets import (
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, clean
@@ -42,7 +43,6 @@ from vanilla_transformer.training.data.corpus_files import choose_columns, diges
 from vanilla_transformer.training.data.corpus_mixing import copies
 from vanilla_transformer.training.data.demo_corpus.grammar import SIZES, demo_corpus
 from vanilla_transformer.training.evaluation.metrics import Reference, require_same_number
-from vanilla_transformer.translation.languages import Languages
 
 
 Split = Literal["train", "validation", "test"]

@@ -12,6 +12,7 @@ from typing import Any
 
 from vanilla_transformer import Translator
 from vanilla_transformer.models.mask_predict_search import Iteration
+from vanilla_transformer.models.search_options import MaskPredictOptions, search_of
 from vanilla_transformer.training.reports.tables import aligned
 
 
@@ -61,7 +62,7 @@ def iterations_of(translator: Translator, text: str, **options: Any) -> Iteratio
         options: Options of the search: `iterations`, `length_candidates`, `length_ratio`, `length_alpha`.
     """
     model, tokenizer = translator.model, translator.target_tokenizer
-    if getattr(model, "search_name", None) != "mask_predict":
+    if search_of(model) is not MaskPredictOptions:
         raise ValueError(
             f"{type(model).__name__} writes one token after another and has no iterations: give a model of type "
             "mask_predict."

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
@@ -12,14 +12,13 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from vanilla_transformer.hub.languages import Languages, languages_of
 from vanilla_transformer.hub.loading import read_object
-from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
+from vanilla_transformer.models.search_options import BeamSearchOptions, options_of
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import write_text
 from vanilla_transformer.training.reports.plots import read_metrics
-from vanilla_transformer.translation.decoding_options import with_defaults
-from vanilla_transformer.translation.languages import Languages, languages_of
 
 
 METRICS = {
@@ -95,7 +94,7 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     """The card of a run, metadata included. What the run did not record is left out."""
     run = Path(run)
     recipe = _recipe(run)
-    results = _results(run, recipe, options, with_defaults(model))
+    results = _results(run, recipe, options, asdict(options_of(model)))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
     languages = languages_of(model.config) or _languages(recipe)
     variables = _variables(run, recipe, model, options, languages)
@@ -145,7 +144,7 @@ def _variables(
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
         "title": TITLES.get(model.config.model_type, TRANSFORMER)[0],
         "architecture": _architecture(model.config),
-        "decoding": with_defaults(model),
+        "decoding": asdict(options_of(model)),
         "curve": "learning_curve.png" if (run / "learning_curve.png").is_file() else None,
         "stages": [
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
@@ -259,11 +258,12 @@ def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> s
     words = [f"{evaluation['sentences']:,} sentences"]
     if evaluation.get("model") is None:
         words.append("translations from a file")
-    elif any(decoding[name] != value for name, value in model_decoding.items()):
-        words += [f"{DECODING_WORDS.get(name, name)} {decoding[name]}" for name in model_decoding]
-    if decoding.get("penalty", "gnmt") != "gnmt":
+    elif any(decoding.get(name) != value for name, value in model_decoding.items()):
+        named = [name for name in model_decoding if name not in ("penalty", "max_extra_tokens")]
+        words += [f"{DECODING_WORDS.get(name, name)} {decoding[name]}" for name in named]
+    if decoding.get("penalty", BeamSearchOptions.penalty) != BeamSearchOptions.penalty:
         words.append(f"penalty {decoding['penalty']}^alpha")
-    if decoding.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS) != DEFAULT_EXTRA_TOKENS:
+    if decoding["max_extra_tokens"] != BeamSearchOptions.max_extra_tokens:
         words.append(f"at most {decoding['max_extra_tokens']} tokens more than the source")
     loading = evaluation.get("loading") or {}
     defaults = {"backend": "torch", "quantization": "float32"}

@@ -3,13 +3,16 @@
 import inspect
 from argparse import SUPPRESS, Action, ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
+
+from vanilla_transformer.models.search_options import BeamSearchOptions, all_options
 
 
 # The order of the groups of a training command. Other groups come first.
 ORDER = ("text", "vocabulary", "model", "training", "decoding")
 # Options of several dataclasses that belong together.
-DECODING = ("num_beams", "length_penalty", "eval_beams")
+DECODING = (*all_options(), "eval_beams")
 # Options of the library that almost every run needs.
 OFTEN_NEEDED = (
     *("output_dir", "resume_from_checkpoint", "seed", "num_train_epochs", "gradient_accumulation_steps"),
@@ -56,7 +59,7 @@ class HelpAll(Action):
 
     def __call__(self, parser: ArgumentParser, *args: Any) -> None:
         for group in parser._action_groups:
-            for action in group._group_actions if group.title == LIBRARY_GROUP else ():
+            for action in group._group_actions:
                 action.help = getattr(action, "library_help", action.help)
         parser.print_help()
         parser.exit()
@@ -85,9 +88,12 @@ def arrange(parser: ArgumentParser, types: Sequence[type]) -> None:
     for title in order:
         group = parser.add_argument_group(title)
         group._group_actions = [action for action in actions if titles[action.dest] == title]
+    rare = all_options().keys() - {
+        option.name for option in fields(BeamSearchOptions)
+    }  # other searches than the paper's
     for action in actions:
-        _describe(action, hidden=action.dest in inherited)
-    if inherited:
+        _describe(action, hidden=action.dest in inherited | rare)
+    if inherited or rare:
         parser.add_argument("--help_all", action=HelpAll, help="Show the options of the library's trainer too.")
 
 

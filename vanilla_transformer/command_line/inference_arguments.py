@@ -1,50 +1,45 @@
 """Options of all commands that translate: how a model is loaded, and how it decodes."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from dataclasses import dataclass, make_dataclass
+from typing import Any, ClassVar, Literal
 
-from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
-from vanilla_transformer.translation.decoding_options import require_decoding
+from vanilla_transformer.models.search_options import all_options, require_values
 from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 
 from .parsing import key
 
 
+def search_fields(what_then: str) -> list[tuple[str, Any, Any]]:
+    """The options of all searches as fields of a dataclass, for `make_dataclass`. `None` means not given.
+
+    Args:
+        what_then: Ends the help text of each; `{default}` is the default of the search.
+    """
+    return [
+        (
+            option.name,
+            option.type | None,  # type: ignore[operator]
+            key(None, option.metadata["help"] + what_then.format(default=option.default)),
+        )
+        for option in all_options().values()
+    ]
+
+
+_SearchOptions: Any = make_dataclass(
+    "_SearchOptions",
+    search_fields(" By default the model's, else {default}."),
+    namespace={"__module__": __name__},
+)
+
+
 @dataclass
-class DecodingArguments:
+class DecodingArguments(_SearchOptions):
     """How a model translates: by default as its generation config says, else as in the paper."""
 
     help_group: ClassVar[str] = "decoding"
 
-    num_beams: int | None = key(None, "Beam size, 1 for greedy search; by default the model's, else 4.")
-    length_penalty: float | None = key(
-        None, "Alpha of the length penalty, higher for longer output; by default the model's, else 0.6."
-    )
-    penalty: Literal["gnmt", "length"] | None = key(
-        None, "gnmt: ((5 + length) / 6)^alpha, the default; length: length^alpha."
-    )
-    max_extra_tokens: int = key(
-        DEFAULT_EXTRA_TOKENS, "Maximum number of tokens that a translation has more than its source."
-    )
-
-    iterations: int | None = key(
-        None, "For mask_predict models: passes of the decoder; by default the model's, else 10."
-    )
-    length_candidates: int | None = key(
-        None, "For mask_predict models: lengths tried for each sentence; by default the model's, else 5."
-    )
-    length_ratio: float | None = key(
-        None, "For mask_predict models: factor on the predicted length, 0.8 for terser translations; default 1."
-    )
-    length_alpha: float | None = key(
-        None,
-        "For mask_predict models: lengths are ranked by log-probability / length^length_alpha, more for longer "
-        "output; by default the model's, else 1.",
-    )
-
     def __post_init__(self) -> None:
-        checked = {name: value for name, value in vars(self).items() if name != "penalty"}
-        require_decoding(**checked)
+        require_values(**vars(self))
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """Conversion from and to MarianMT, which is the same network under other names.
 
-    from vanilla_transformer.converters.marian import from_marian, load, to_marian
+    from vanilla_transformer.converters.from_and_to_marian import from_marian, load, to_marian
 
     model = from_marian(load("Helsinki-NLP/opus-mt-en-de", "marian"))
 
@@ -13,17 +13,19 @@ Not every model of this package can become MarianMT. `to_marian` names the field
 """
 
 import copy
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import MarianConfig, MarianMTModel, PreTrainedModel
+from transformers import GenerationConfig, MarianConfig, MarianMTModel, PreTrainedModel
 
+from vanilla_transformer.hub.languages import languages_of, record_languages
 from vanilla_transformer.hub.loading import load_config, load_model
 from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.models.positions import SinusoidalHalvesPositions
-from vanilla_transformer.translation.languages import languages_of, record_languages
+from vanilla_transformer.models.search_options import LIBRARY_NAMES, SEARCH, names_own_search, options_of
 
 from .supported_models import has_position_table, position_encoding_of, position_table, require_understood
 
@@ -82,15 +84,28 @@ def from_marian(marian: MarianMTModel) -> VanillaTransformerForConditionalGenera
 
 
 def to_marian(model: VanillaTransformerForConditionalGeneration) -> MarianMTModel:
-    """Converts this package's model into MarianMT, with the same generation settings; weights keep their type."""
+    """Converts this package's model into MarianMT, with the generation settings that it can have; weights keep their
+    type. A length penalty in the sense of this package's search is left out: MarianMT would read it as another one."""
     config = config_to_marian(model.config)
     # MarianConfig has this generation setting too, with a default of its own.
     config.forced_eos_token_id = model.generation_config.forced_eos_token_id
     state = state_to_marian(_permuted(model.state_dict(), _order_of_marian(model.config)), config)
     marian = MarianMTModel(config).to(model.dtype)
     marian.load_state_dict(state | {name: marian.get_parameter(name) for name in POSITION_TABLES})
-    marian.generation_config = copy.deepcopy(model.generation_config)
+    marian.generation_config = _without_search(model)
     return marian.eval()
+
+
+def _without_search(model: VanillaTransformerForConditionalGeneration) -> GenerationConfig:
+    """The generation config without what only this package's search reads."""
+    config = copy.deepcopy(model.generation_config)
+    if names_own_search(model, config):
+        options = options_of(model)
+        config.length_penalty = config.length_penalty if options.penalty == "length" else None
+        for name in (SEARCH, *(option.name for option in fields(options))):
+            if name not in LIBRARY_NAMES:
+                vars(config).pop(name, None)
+    return config
 
 
 # --- configs ---

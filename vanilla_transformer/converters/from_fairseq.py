@@ -1,9 +1,9 @@
 """Conversion of fairseq's `transformer` checkpoints, such as the WMT models of "Scaling Neural Machine Translation".
 
-    from vanilla_transformer.converters.fairseq import from_fairseq, read_checkpoint, read_dictionary
+    from vanilla_transformer.converters.from_fairseq import model_from_fairseq, read_checkpoint, read_dictionary
 
     vocabulary = read_dictionary("dict.en.txt")
-    model = from_fairseq(read_checkpoint("model.pt"), len(vocabulary))
+    model = model_from_fairseq(read_checkpoint("model.pt"), len(vocabulary))
 
 A checkpoint is a pickle. It is read with torch's `weights_only` loader, which knows tensors and plain containers; the
 only other class allowed is `argparse.Namespace`, in which fairseq keeps its options. A checkpoint with anything else
@@ -119,7 +119,7 @@ def read_dictionary(path: str | Path) -> dict[str, int]:
     return vocabulary
 
 
-def from_fairseq(checkpoint: dict[str, Any], vocab_size: int) -> VanillaTransformerForConditionalGeneration:
+def model_from_fairseq(checkpoint: dict[str, Any], vocab_size: int) -> VanillaTransformerForConditionalGeneration:
     """Converts a checkpoint into this package's model; weights become float32.
 
     Args:

@@ -4,7 +4,7 @@ A converter names the config fields it understands. Any other field must have it
 added to the config later is refused until the converter handles it, and no model is converted into another one.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import MISSING, Field, fields
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from transformers import PreTrainedConfig
 
 from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.positions import POSITIONS, AddedPositions, PositionEncoding
+from vanilla_transformer.models.positions import AddedPositions, PositionEncoding
+from vanilla_transformer.models.variants import POSITIONS
 
 
 # Fields that do not change what a trained model computes: used in training only, about outputs, or plain records.
@@ -51,7 +52,7 @@ def _default_of(field: Field) -> Any:
 def position_encoding_of(config: VanillaTransformerConfig) -> PositionEncoding:
     """Makes the encoder's position encoding that a config names, without drawing from torch's random numbers."""
     with torch.random.fork_rng(devices=[]):
-        return POSITIONS[config.position_encoding](config, config.encoder_attention_heads, False)
+        return POSITIONS[config.position_encoding].load()(config, config.encoder_attention_heads, False)
 
 
 def has_position_table(encoding: PositionEncoding) -> bool:
@@ -63,3 +64,9 @@ def has_position_table(encoding: PositionEncoding) -> bool:
 def position_table(encoding: PositionEncoding, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
     """Returns the vectors that an encoding adds at the first positions [length, D]."""
     return encoding(torch.arange(length, device=device))
+
+
+def require_quantization(quantization: str, known: Sequence[str]) -> None:
+    """Refuses a quantization that is not one of those a backend knows."""
+    if quantization not in known:
+        raise ValueError(f"quantization={quantization!r} is unknown: choose one of {', '.join(known)}.")

@@ -1,6 +1,6 @@
 """Export to CTranslate2, a C++ engine for translation, in float32 or with weights of 16 or 8 bits.
 
-    from vanilla_transformer.converters.ctranslate2 import export, translate
+    from vanilla_transformer.converters.to_ctranslate2 import export, translate
 
     export(model, tokenizer, "models/en-de", quantization="int8")
     translate(ctranslate2.Translator("models/en-de"), [tokenizer("The cat sleeps.").tokens()])
@@ -22,7 +22,6 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from vanilla_transformer.engines.int8_layers import require_quantization
 from vanilla_transformer.hub.loading import require_finite
 from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.models.modeling_vanilla_transformer import (
@@ -31,7 +30,13 @@ from vanilla_transformer.models.modeling_vanilla_transformer import (
     VanillaTransformerStack,
 )
 
-from .supported_models import has_position_table, position_encoding_of, position_table, require_understood
+from .supported_models import (
+    has_position_table,
+    position_encoding_of,
+    position_table,
+    require_quantization,
+    require_understood,
+)
 
 
 if TYPE_CHECKING:  # an optional dependency: imported where it is needed

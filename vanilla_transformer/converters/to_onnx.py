@@ -1,6 +1,6 @@
 """Export to ONNX, for engines that run graphs: ONNX Runtime does, in float32 or with weights of 8 bits.
 
-    from vanilla_transformer.converters.onnx import export
+    from vanilla_transformer.converters.to_onnx import export
 
     export(model, "models/en-de", quantization="int8")
 
@@ -35,12 +35,11 @@ from torch import nn
 from transformers import PreTrainedConfig
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
-from vanilla_transformer.engines.int8_layers import require_quantization
 from vanilla_transformer.hub.loading import require_finite
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.safe_files.atomic_writes import write_json
 
-from .supported_models import has_position_table, position_encoding_of, require_understood
+from .supported_models import has_position_table, position_encoding_of, require_quantization, require_understood
 from .weight_sharing import copy_sharing_weights
 
 

@@ -17,6 +17,7 @@ import os
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from weakref import WeakSet
@@ -26,14 +27,21 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 from transformers.utils import cached_file, logging
 
 from vanilla_transformer.converters.from_and_to_marian import from_marian, load
+from vanilla_transformer.converters.supported_models import require_quantization
 from vanilla_transformer.converters.to_ctranslate2 import Quantization, export, require_ctranslate2, table_length
-from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, load_config, load_generation_config, read_object
-from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS, PENALTIES
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, load_tokenizers
+from vanilla_transformer.hub.loading import (
+    HUB_OPTIONS,
+    find_device,
+    load_config,
+    load_generation_config,
+    load_tokenizers,
+    read_object,
+)
+from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import replacing, write_json
 
 from .engine import Attention, Generated, TokenIds
-from .int8_layers import require_quantization
 
 
 if TYPE_CHECKING:  # an optional dependency
@@ -56,10 +64,9 @@ ENGINE_NAMES = {
     "top_k": "sampling_topk",
     "top_p": "sampling_topp",
 }
-# Options that `CTranslate2Backend.generate` implements itself.
-OWN_OPTIONS = ("num_beams", "length_penalty", "penalty", "max_extra_tokens", "max_new_tokens", "early_stopping")
-# Options that `Translator` sets.
-TRANSLATOR_OPTIONS = ("num_return_sequences", "do_sample", "alpha", "max_length")
+# Options that `CTranslate2Backend.generate` implements itself, beside those of the search.
+OWN_OPTIONS = ("max_new_tokens", "max_length", "early_stopping")
+FOR_SAMPLES = ("num_beams", "length_penalty")
 # Settings of a `generation_config` that change translations and that the engine does not have.
 IGNORED_SETTINGS = (
     *("repetition_penalty", "no_repeat_ngram_size", "encoder_repetition_penalty", "encoder_no_repeat_ngram_size"),
@@ -197,20 +204,20 @@ class CTranslate2Backend:
             self._engine = None
         self._require_engine()
 
-    def require_options(self, options: dict[str, Any]) -> None:
+    def require_options(self, options: dict[str, Any], *, sample: bool = False, glossary: bool = False) -> None:
         """Refuses options of `generate` that the engine does not have."""
         if options.get("early_stopping", True) is not True:
             raise ValueError(
                 f"early_stopping={options['early_stopping']!r}: CTranslate2 always ends with the first num_beams "
                 "finished translations. Leave it out, or leave out backend."
             )
-        if (penalty := options.get("penalty", "gnmt")) not in PENALTIES:
-            raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
-        for name in options:
-            if name not in (*ENGINE_NAMES, *OWN_OPTIONS, *TRANSLATOR_OPTIONS):
+        known = (*ENGINE_NAMES, *OWN_OPTIONS, *(FOR_SAMPLES if sample else ()))
+        for name in [*options, *(["glossary"] if glossary else [])]:
+            if name not in known:
+                of_search = (option.name for option in fields(BeamSearchOptions))
                 raise ValueError(
                     f"CTranslate2 lacks the option {name}: leave it out, or leave out backend. It has "
-                    f"{', '.join((*OWN_OPTIONS, *ENGINE_NAMES))}."
+                    f"{', '.join((*of_search, *OWN_OPTIONS, *ENGINE_NAMES))}."
                 )
 
     def require_support(self, call: str) -> None:
@@ -238,38 +245,36 @@ class CTranslate2Backend:
         sources: Sequence[TokenIds],
         prefixes: Sequence[TokenIds],
         *,
+        search: SearchOptions | None,
         num_return_sequences: int = 1,
         num_beams: int = 1,
-        do_sample: bool = False,
-        length_penalty: float = 1.0,
-        alpha: float | None = None,
-        penalty: str = "gnmt",
-        max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
         max_new_tokens: int | None = None,
         max_length: int | None = None,
         **options: Any,
     ) -> Generated:
         """Translates a batch. Samples depend on `set_seed`, not on torch's seed."""
-        self.require_options({**options, "penalty": penalty})
+        assert isinstance(search, BeamSearchOptions | None)
+        sample = search is None
+        self.require_options(options, sample=sample)
         given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
         longest = self._max_new_tokens(given, max_new_tokens, max_length)
-        limits = [longest if do_sample else min(longest, len(source) + max_extra_tokens) for source in sources]
+        limits = [longest if search is None else min(longest, search.longest(len(source))) for source in sources]
+        beams = num_beams if search is None else search.num_beams
         results = self._translate_within(
             limits,
             [[self.source_tokens[token_id] for token_id in source] for source in sources],
             [[self.target_tokens[token_id] for token_id in prefix[1:]] for prefix in prefixes],
-            beam_size=num_beams,
-            num_hypotheses=max(num_beams, num_return_sequences),
-            **_engine_options(options, given, do_sample),
+            beam_size=beams,
+            num_hypotheses=max(beams, num_return_sequences),
+            **_engine_options(options, given, sample),
         )
-        exponent = length_penalty if alpha is None else alpha
         ranked = [
             hypothesis
             for prefix, result in zip(prefixes, results, strict=True)
-            for hypothesis in self._ranked(result, prefix[0], given, num_return_sequences, penalty, exponent)
+            for hypothesis in self._ranked(result, prefix[0], given, num_return_sequences, search)
         ]
         scores = torch.tensor([score for score, _ in ranked]).tolist()  # float32, as in torch
-        return Generated([ids for _, ids in ranked], None if do_sample else scores)
+        return Generated([ids for _, ids in ranked], None if sample else scores)
 
     def _max_new_tokens(self, given: int, max_new_tokens: int | None, max_length: int | None) -> int:
         """Returns the longest translation of a batch, without the `given` tokens of its prefix."""
@@ -327,13 +332,13 @@ class CTranslate2Backend:
         )
 
     def _ranked(
-        self, result: "TranslationResult", start: int, given: int, number: int, penalty: str, exponent: float
+        self, result: "TranslationResult", start: int, given: int, number: int, search: BeamSearchOptions | None
     ) -> list[tuple[float, TokenIds]]:
         """Returns score and ids of the best hypotheses by the length penalty, exactly `number` of them."""
         hypotheses = []
         for tokens, log_probability in zip(result.hypotheses, result.scores, strict=True):
             length = max(len(tokens) - given, 1)
-            score = log_probability / PENALTIES[penalty](length) ** exponent
+            score = log_probability if search is None else search.score(log_probability, length)
             hypotheses.append((score, [start, *(self.target_ids[token] for token in tokens)]))
         hypotheses.sort(key=lambda hypothesis: -hypothesis[0])
         hypotheses += [(-torch.inf, [start])] * number  # the engine may find fewer

@@ -7,6 +7,8 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from vanilla_transformer.models.search_options import SearchOptions
+
 
 TokenIds = list[int]
 
@@ -84,8 +86,8 @@ class Backend(Protocol):
     def longest_input(self) -> int | None:
         """The most tokens that a source or a translation can have; `None` if there is no limit."""
 
-    def require_options(self, options: dict[str, Any]) -> None:
-        """Refuses options of `generate` that the engine does not have."""
+    def require_options(self, options: dict[str, Any], *, sample: bool = False, glossary: bool = False) -> None:
+        """Refuses options of `generate`, sampling or required terms if the engine does not have them."""
 
     def require_support(self, call: str) -> None:
         """Refuses `"attention=True"`, `"attend()"` or `"score()"` if the engine can't do it."""
@@ -93,15 +95,24 @@ class Backend(Protocol):
     def set_seed(self, seed: int) -> None:
         """Sets the seed of the samples that follow (`do_sample`)."""
 
-    def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
+    def generate(
+        self,
+        sources: Sequence[TokenIds],
+        prefixes: Sequence[TokenIds],
+        *,
+        search: SearchOptions | None,
+        num_return_sequences: int = 1,
+        **options: Any,
+    ) -> Generated:
         """Translates a batch.
 
         Args:
             sources: Token ids of the sources, without padding.
             prefixes: The ids that each translation starts with: the decoder's first token, then those that are given.
                 All have the same length.
-            options: Options of `generate`: `num_return_sequences`, `num_beams`, `do_sample`, and either `max_length`
-                or `max_new_tokens` are among them.
+            search: The options of the search; `None` draws samples.
+            num_return_sequences: Number of translations of each source.
+            options: Further options of `generate`: either `max_length` or `max_new_tokens` is among them.
         """
 
     def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:

@@ -1,6 +1,6 @@
 """Linear layers in 8 bits, for faster decoding on a CPU.
 
-    from vanilla_transformer.quantization import quantized
+    from vanilla_transformer.engines.int8_layers import quantized
 
     model = quantized(model, "int8")     # or Translator(model, tokenizer, quantization="int8")
 
@@ -17,7 +17,6 @@ a model may, rarely, depend on the batch.
 A quantized model can't be saved: quantizing again takes less than a second.
 """
 
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Literal, get_args
 
@@ -27,6 +26,7 @@ from transformers import AttentionInterface, AttentionMaskInterface, PreTrainedM
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import sdpa_mask
 
+from vanilla_transformer.converters.supported_models import require_quantization
 from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
 from vanilla_transformer.hub.loading import require_finite
 
@@ -101,12 +101,6 @@ def _product_of_whole_numbers(rounded: torch.Tensor, weight: torch.Tensor) -> to
     return sum((part.int() for part in others), first.int()) if others else first
 
 
-def require_quantization(quantization: str, known: Sequence[str] = QUANTIZATIONS) -> None:
-    """Refuses a quantization that is not one of those a backend knows."""
-    if quantization not in known:
-        raise ValueError(f"quantization={quantization!r} is unknown: choose one of {', '.join(known)}.")
-
-
 def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
     """Returns a copy of the model whose linear layers are quantized. All other weights are shared with the model.
 
@@ -114,7 +108,7 @@ def quantized(model: PreTrainedModel, quantization: str) -> PreTrainedModel:
         model: A model in float32 on the CPU: this package's, or any other of the library.
         quantization: `"int8"`, or `"float32"` for the model itself.
     """
-    require_quantization(quantization)
+    require_quantization(quantization, QUANTIZATIONS)
     if quantization == "float32":
         return model
     if model.device.type != "cpu" or model.dtype != torch.float32:

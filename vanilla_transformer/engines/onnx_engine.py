@@ -22,7 +22,7 @@ from transformers import GenerationConfig, GenerationMixin, PreTrainedConfig, Pr
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.utils import cached_file
 
-from vanilla_transformer.converters.supported_models import position_encoding_of
+from vanilla_transformer.converters.supported_models import position_encoding_of, require_quantization
 from vanilla_transformer.converters.to_onnx import (
     FORMAT,
     GRAPHS,
@@ -34,13 +34,10 @@ from vanilla_transformer.converters.to_onnx import (
     require_onnx,
 )
 from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, load_config, load_generation_config, read_object
-from vanilla_transformer.models.beam_search import RowPerSentence
+from vanilla_transformer.models.full_attention import additive
+from vanilla_transformer.models.packed_decoder_steps import RowPerSentence
 
-from .int8_layers import require_quantization
 from .torch_engine import TorchBackend
-
-
-HIDDEN = torch.finfo(torch.float32).min  # added to the scores of keys that a token does not see
 
 
 class OnnxBackend(TorchBackend):
@@ -97,11 +94,11 @@ class OnnxBackend(TorchBackend):
         graphs = {name: Graph(path.read_bytes()) for name, path in paths.items()}
         return cls(OnnxModel(graphs, config, load_generation_config(name_or_path, config, **options)))
 
-    def require_options(self, options: dict[str, Any]) -> None:
-        """Refuses sampling and options of another search."""
-        if options.get("do_sample"):
+    def require_options(self, options: dict[str, Any], *, sample: bool = False, glossary: bool = False) -> None:
+        """Refuses sampling."""
+        if sample:
             raise ValueError("ONNX Runtime does not sample: leave out sample, or leave out backend.")
-        super().require_options(options)
+        super().require_options(options, sample=sample, glossary=glossary)
 
     def require_support(self, call: str) -> None:
         """Refuses attention, which the graphs do not return."""
@@ -201,7 +198,6 @@ class OnnxModel(PreTrainedModel, GenerationMixin):
         generation_config: Its decoding settings.
     """
 
-    search_name = "beam_search"
     main_input_name = "input_ids"
     device, dtype = torch.device("cpu"), torch.float32  # there is no parameter to read them from
     _supports_sdpa = _supports_flash_attn = _supports_flex_attn = _supports_attention_backend = True
@@ -279,8 +275,8 @@ class OnnxSteps(RowPerSentence):
         self.decode, self.beams = model.graphs["decoder"], beams
         states = model_kwargs["encoder_outputs"].last_hidden_state[::beams]
         mask = model_kwargs.get("attention_mask")
-        is_padding = torch.zeros(states.shape[:2], dtype=torch.bool) if mask is None else mask[::beams] == 0
-        self.padding = torch.zeros(states.shape[:2]).masked_fill_(is_padding, HIDDEN)[:, None, None]  # [B, 1, 1, S]
+        is_token = torch.ones(states.shape[:2], dtype=torch.bool) if mask is None else mask[::beams] != 0
+        self.padding = additive(is_token, torch.float32)[:, None, None]  # [B, 1, 1, S]
         self.source = model.graphs["source"](to_engine(states))
         self.past = [to_engine(tensor) for tensor in no_keys(model.config, len(states))]
         self.prefix_length = 0
@@ -292,7 +288,7 @@ class OnnxSteps(RowPerSentence):
     def read(self, tokens: torch.Tensor) -> torch.Tensor:
         """Returns the logits [B, T, V] of first tokens [B, T], each of which sees those before it."""
         rows, length = tokens.shape
-        mask = torch.full((length, length), HIDDEN).triu_(1)
+        mask = additive(torch.ones(length, length, dtype=torch.bool).tril(), torch.float32)
         return self._decode(tokens, torch.arange(length), mask.expand(rows, 1, -1, -1))
 
     def step(self, hypotheses: torch.Tensor) -> torch.Tensor:

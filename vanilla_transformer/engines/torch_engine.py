@@ -1,7 +1,7 @@
 """Decoding in torch: any encoder-decoder of the library, with the search that its class names."""
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from inspect import signature
 from itertools import chain
 from pathlib import Path
@@ -10,12 +10,14 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from vanilla_transformer.converters.supported_models import require_quantization
 from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
 from vanilla_transformer.hub.loading import find_device, load_model
-from vanilla_transformer.translation.searches import require_own_options, search_of
+from vanilla_transformer.models import beam_search
+from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions
 
 from .engine import Attention, Generated, TokenIds
-from .int8_layers import QUANTIZATIONS, quantized, require_quantization
+from .int8_layers import QUANTIZATIONS, quantized
 
 
 _EAGER_COPY_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
@@ -97,13 +99,12 @@ class TorchBackend:
     def longest_input(self) -> int | None:
         return longest_sequence(self._model)
 
-    def require_options(self, options: dict[str, Any]) -> None:
-        """Refuses options of another search than the model's. `generate` refuses unknown ones itself."""
-        if options.get("do_sample"):
+    def require_options(self, options: dict[str, Any], *, sample: bool = False, glossary: bool = False) -> None:
+        """Refuses samples and required terms for a model that can't have them. `generate` refuses unknown options."""
+        if sample:
             self.require_support("sample=True")
-        if "glossary" in options and "selection" not in signature(search_of(self._model).search).parameters:
+        if glossary and "selection" not in signature(self._search).parameters:
             raise ValueError(f"The search of {type(self._model).__name__} has no glossary: leave it out.")
-        require_own_options(self._model, options)
 
     def require_support(self, call: str) -> None:
         """Refuses calls that need a model that works from left to right, if this one does not."""
@@ -117,31 +118,57 @@ class TorchBackend:
         """Seeds torch's random numbers, which draw the samples."""
         torch.manual_seed(seed)
 
+    @property
+    def _search(self) -> Callable[..., Any]:
+        """The search of the model's class; beam search for other models of the library."""
+        return getattr(self._model, "search", beam_search.search)
+
     @torch.no_grad()
-    def generate(self, sources: Sequence[TokenIds], prefixes: Sequence[TokenIds], **options: Any) -> Generated:
-        """Translates a batch: with the search that the model's class names, or by sampling with `do_sample`."""
-        if options.get("do_sample"):
-            options.pop("max_extra_tokens", None)  # an option of the search alone
-        else:
-            options["custom_generate"] = search_of(self._model).search
+    def generate(
+        self,
+        sources: Sequence[TokenIds],
+        prefixes: Sequence[TokenIds],
+        *,
+        search: SearchOptions | None,
+        num_return_sequences: int = 1,
+        **options: Any,
+    ) -> Generated:
+        """Translates a batch with the search of the model's class, or by sampling."""
+        batch = self._padded(sources)
+        if search is not None:
+            options |= {"custom_generate": self._search, "options": search, **self._search_arguments(batch)}
+        if isinstance(search, BeamSearchOptions):
+            # `generate` repeats everything for each beam. The penalty is that of `options`.
+            options |= {"num_beams": search.num_beams, "length_penalty": 1.0}
+        elif search is None and hasattr(self._model, "search_options"):
+            options["search"] = None  # samples are the library's
         output = self._model.generate(
-            **self._padded(sources),
+            **batch,
             decoder_input_ids=torch.tensor(prefixes, device=self._model.device),
+            do_sample=search is None,
+            num_return_sequences=num_return_sequences,
             return_dict_in_generate=True,
             use_cache=True,
             **options,
         )
-        scores = getattr(output, "sequences_scores", None)
+        scores = getattr(output, "sequences_scores", None) if search is not None else None
         return Generated(output.sequences.tolist(), None if scores is None else scores.tolist())
+
+    def _search_arguments(self, batch: dict[str, torch.Tensor]) -> dict[str, Any]:
+        """Further arguments of the search for a batch of sources."""
+        return {}
 
     @torch.no_grad()
     def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
         """Returns the log-probability of each target, given its source."""
         labels = self._padded([ids[1:] for ids in targets])
-        read = self._padded([ids[:-1] for ids in targets])["input_ids"]
-        logits = self._model(**self._padded(sources), decoder_input_ids=read).logits  # [B, T, V]
+        logits = self._logits(sources, [ids[:-1] for ids in targets])  # [B, T, V]
         log_probabilities = logits.float().log_softmax(-1).gather(-1, labels["input_ids"][..., None]).squeeze(-1)
         return log_probabilities.double().masked_fill(labels["attention_mask"] == 0, 0.0).sum(1).tolist()
+
+    def _logits(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> torch.Tensor:
+        """Returns the logits [B, T, V] of the token after each target token."""
+        return self._model(**self._padded(sources), decoder_input_ids=self._padded(targets)["input_ids"]).logits
 
     @torch.no_grad()
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:

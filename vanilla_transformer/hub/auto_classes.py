@@ -15,24 +15,11 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
+from vanilla_transformer.models.auto_map import MODELS
+
 
 PACKAGE = "vanilla_transformer"
 ROOM = f"{PACKAGE}.models"
-# For each model type: the class of its config, and the classes that the auto classes make.
-MODELS = {
-    "vanilla_transformer": (
-        "VanillaTransformerConfig",
-        {
-            "AutoModel": "VanillaTransformerModel",
-            "AutoModelForSeq2SeqLM": "VanillaTransformerForConditionalGeneration",
-        },
-    ),
-    "rnn_search": ("RnnSearchConfig", {"AutoModelForSeq2SeqLM": "RnnSearchForConditionalGeneration"}),
-    "mask_predict": (
-        "MaskPredictConfig",
-        {"AutoModel": "MaskPredictModel", "AutoModelForSeq2SeqLM": "MaskPredictForConditionalGeneration"},
-    ),
-}
 
 
 def register() -> None:

@@ -5,15 +5,15 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import SafetensorError, safe_open
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
-from vanilla_transformer.translation.translator import Translator
 
 from .loading import LOADING_ERRORS, load_config, read_object, reason_of
 
@@ -24,7 +24,7 @@ WEIGHTS = "model.safetensors"
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
 
 
-NEEDED = (*CONFIGS, "README.md", "custom_generate/generate.py")
+NEEDED = (*CONFIGS, "README.md")
 
 
 # Sentences that the check translates before and after the export. Only the equality matters.
@@ -105,18 +105,18 @@ def _weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(set(read_object(index).get("weight_map", {}).values()))]
 
 
-def check(folder: str | Path, translator: Translator, texts: Sequence[str] = SENTENCES) -> list[str]:
+def check(folder: str | Path, translate: Callable[[str], Any], texts: Sequence[str] = SENTENCES) -> list[str]:
     """Translates with an exported folder, in a process that can't import this package, and returns the translations.
 
     Raises a `ValueError` if they differ from those of the model before the export.
 
     Args:
         folder: The exported folder.
-        translator: The model before the export.
+        translate: Translates a text with the model before the export: its `Translator`.
         texts: The sentences to translate.
     """
     require_whole(folder)
-    expected = [translator(text) for text in texts]
+    expected = [translate(text) for text in texts]
     translations = _translate_without_this_package(Path(folder), texts)
     for text, before, after in zip(texts, expected, translations, strict=True):
         if before != after:

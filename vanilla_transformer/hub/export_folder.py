@@ -1,36 +1,20 @@
-"""Writes a trained model as a Hub repository, checks it and pushes it.
+"""Writes a trained model as a Hub repository.
 
 The folder holds everything that `from_pretrained` needs, with this package installed or, with
-`trust_remote_code=True`, without it: weights in safetensors, configuration, tokenizers, the model's code, and its
-search as `custom_generate/`, which `model.generate` then uses.
+`trust_remote_code=True`, without it: weights in safetensors, configuration, tokenizers and the model's code. Its
+generation config names the model's search, so that `generate` gives the translations of `Translator`.
 """
 
 import copy
-import inspect
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from vanilla_transformer.models.search_options import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
-from vanilla_transformer.translation.decoding_options import set_decoding
-from vanilla_transformer.translation.searches import search_of
-
-
-# The modules that a model's repository may contain. They import only each other, torch and the Hub's libraries.
-EXPORTED_MODULES = (
-    *("presets", "spelling", "positions", "scores", "full_attention", "window_attention", "longformer_attention"),
-    *("lsh_attention", "patterns", "translation_config", "reversible"),
-    *("configuration_vanilla_transformer", "configuration_rnn_search", "configuration_mask_predict"),
-    *("dropout", "loss", "beam_search", "decoder_step", "mask_predict", "translation_head"),
-    *("modeling_vanilla_transformer", "modeling_rnn_search", "modeling_mask_predict"),
-)
-
-
-# --- writing ---
 
 
 def export(
@@ -51,13 +35,11 @@ def export(
         card: The text of README.md, metadata included.
     """
     folder = Path(folder)
-    with _saving_code(model), _saving_decoding_options(model):
+    with _storing_options(model):
         model.save_pretrained(folder)
     _save_tokenizer(tokenizer, folder)
     if target_tokenizer is not None:
         _save_tokenizer(target_tokenizer, folder / TARGET)
-    (folder / "custom_generate").mkdir(exist_ok=True)
-    shutil.copyfile(inspect.getfile(search_of(model)), folder / "custom_generate" / "generate.py")
     (folder / "README.md").write_text(card, encoding="utf-8")
 
 
@@ -71,25 +53,10 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
 
 
 @contextmanager
-def _saving_code(model: PreTrainedModel) -> Iterator[None]:
-    """Inside, saving the model also writes its code. Later saves keep the library's behaviour."""
-    auto_classes = {type(model.config): "AutoConfig", type(model): "AutoModelForSeq2SeqLM"}
-    before = {cls: cls._auto_class for cls in auto_classes}
-    for cls, auto_class in auto_classes.items():
-        cls.register_for_auto_class(auto_class)
-    try:
-        yield
-    finally:
-        for cls, auto_class in before.items():
-            cls._auto_class = auto_class
-        model.config.__dict__.pop("auto_map", None)
-
-
-@contextmanager
-def _saving_decoding_options(model: PreTrainedModel) -> Iterator[None]:
+def _storing_options(model: PreTrainedModel) -> Iterator[None]:
     """Inside, the generation config states the options of the search that `Translator` uses by default."""
     before = copy.deepcopy(model.generation_config)
-    set_decoding(model)
+    store_options(model)
     try:
         yield
     finally:

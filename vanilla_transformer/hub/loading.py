@@ -1,6 +1,6 @@
 """Loading configs and whole models from a folder or the Hub, with error messages of one sentence.
 
-    from vanilla_transformer.loading import load_model
+    from vanilla_transformer.hub.loading import load_model
 
     model = load_model("runs/demo/model")     # any encoder-decoder that `AutoModelForSeq2SeqLM` loads
 
@@ -21,10 +21,19 @@ from typing import Any
 import torch
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
-from transformers import AutoConfig, AutoModelForSeq2SeqLM, GenerationConfig, PreTrainedConfig, PreTrainedModel
+from transformers import (
+    AutoConfig,
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    GenerationConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 from transformers.utils import cached_file
 
-from vanilla_transformer.translation.decoding_options import require_decoding
+from vanilla_transformer.models.search_options import all_options, require_values
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
 
 # What the library raises when files are missing, damaged or those of another model. It does not check what it reads,
@@ -142,7 +151,7 @@ def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool
         return False
     settings = read_object(path)
     try:
-        require_decoding(settings.get("num_beams"), settings.get("length_penalty"))
+        require_values(**{name: settings.get(name) for name in all_options()})
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     return True
@@ -194,3 +203,25 @@ def reason_of(error: Exception) -> str:
         return "its weights are a pickle with more than tensors, which is not opened: get them as safetensors"
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(" .:") if lines else "a file is empty or truncated"
+
+
+def load_tokenizers(
+    name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any
+) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+    """Loads the joint or source tokenizer of a folder or a Hub repository, and the target's if there is one.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        trust_remote_code: Whether to run Python files of the folder.
+        options: Those of `from_pretrained`, such as `revision`.
+    """
+    name_or_path = find_model(name_or_path)
+    with errors_in_one_sentence(name_or_path):
+        target_file = cached_file(
+            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
+        )
+        options["trust_remote_code"] = trust_remote_code
+        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
+        if not target_file:
+            return tokenizer, None
+        return tokenizer, AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options)

@@ -1,6 +1,6 @@
 """Score functions: how well a query fits a key. One class for each value of `config.score_function`.
 
-A score from elsewhere is registered with `SCORES["mine"] = MyScore`.
+`variants.SCORES` has the names.
 
 Shapes: H heads, T queries, S keys, d_k width of one head's queries and keys; `...` is the batch and whatever blocks an
 attention pattern makes.
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from .configuration_vanilla_transformer import VanillaTransformerConfig
 
 
-class Score(nn.Module):
-    """Base class of all score functions. It is built as `Score(config, num_heads, d_k)`, once for each attention.
+class AttentionScore(nn.Module):
+    """Base class of all score functions. One is built as `Class(config, num_heads, d_k)` for each attention.
 
     `forward` maps queries [..., H, T, d_k] and keys [..., H, S, d_k] to scores [..., H, T, S]. The attention does the
     rest: mask, softmax and values.
@@ -33,15 +33,11 @@ class Score(nn.Module):
     def __init__(self, config: "VanillaTransformerConfig", num_heads: int, d_k: int):
         super().__init__()
 
-    @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        """Raises a `ValueError` for a config that this score does not fit. Runs whenever a config is made."""
-
     def reset_parameters(self) -> None:
         """Initialises the parameters, with the functions of `transformers.initialization`."""
 
 
-class ScaledDotProduct(Score):
+class ScaledDotProduct(AttentionScore):
     """q k^T / sqrt(d_k) (section 3.2.1).
 
     If the components of q and k have unit variance, q k^T has variance d_k. Without the scale the softmax saturates
@@ -66,7 +62,7 @@ class DotProduct(ScaledDotProduct):
         self.scaling = 1.0
 
 
-class AdditiveScore(Score):
+class AdditiveScore(AttentionScore):
     """w tanh(q + k) with a learned vector w for each head (Bahdanau et al. 2015).
 
     The layer's projections of queries and keys are the formula's W_q and W_k. The sum has d_k numbers for each pair of
@@ -87,7 +83,7 @@ class AdditiveScore(Score):
         return torch.matmul(hidden, self.weight[:, None, :, None]).squeeze(-1)
 
 
-class GaussianScore(Score):
+class GaussianScore(AttentionScore):
     """-|(q - k) w|^2 / 2 with a learned width w for each head: attention as Nadaraya-Watson regression.
 
     The softmax of these scores weights the values by a Gaussian kernel around the query.
@@ -107,11 +103,3 @@ class GaussianScore(Score):
         squares = query.square().sum(-1)[..., :, None] + key.square().sum(-1)[..., None, :]  # [..., H, T, S]
         distances = squares - 2 * torch.matmul(query, key.transpose(-2, -1))
         return -0.5 * self.width.square()[:, None, None] * distances
-
-
-SCORES: dict[str, type[Score]] = {
-    "scaled_dot": ScaledDotProduct,
-    "dot": DotProduct,
-    "additive": AdditiveScore,
-    "gaussian": GaussianScore,
-}

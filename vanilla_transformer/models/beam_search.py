@@ -17,13 +17,11 @@ Shapes: B sentences, K beams, P tokens of the prefix, V vocabulary. A hypothesis
 id, and the beam slot of the previous step that it continues.
 """
 
-import math
 from collections.abc import Callable
-from typing import Any, TypeGuard
+from typing import Any
 
 import torch
 from transformers import LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
-from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 from transformers.generation import (
     EosTokenCriteria,
     GenerateBeamEncoderDecoderOutput,
@@ -31,21 +29,11 @@ from transformers.generation import (
     MaxLengthCriteria,
 )
 from transformers.generation import logits_process as processors
-from transformers.masking_utils import create_bidirectional_mask
+
+from .decoder_steps import Stepper, make_stepper
+from .search_options import BeamSearchOptions, stored_options
 
 
-# Section 6.1: a translation has at most this many tokens more than its source.
-DEFAULT_EXTRA_TOKENS = 50
-# The paper's values (section 6.1), for `Translator` and the scripts.
-DEFAULTS = {"num_beams": 4, "length_penalty": 0.6}
-OPTIONS = (*DEFAULTS, "penalty", "alpha", "max_extra_tokens", "selection")
-BREADTH = "num_beams"  # the option that limits how many translations of a sentence can be returned
-PENALTIES: dict[str, Callable[[Any], Any]] = {
-    # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.
-    "gnmt": lambda length: (5 + length) / 6,
-    # What `generate` divides by.
-    "length": lambda length: 1.0 * length,
-}
 # Processors that treat every row alike. With any other processor, finished sentences stay in the batch.
 ROW_BY_ROW = (
     processors.ForcedBOSTokenLogitsProcessor,
@@ -70,10 +58,11 @@ def search(
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     *,
-    max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
-    penalty: str = "gnmt",
-    alpha: float | None = None,
+    options: BeamSearchOptions | None = None,
+    penalty: str | None = None,
+    max_extra_tokens: int | None = None,
     selection: "MostProbable | None" = None,
+    stepper_of: Callable[[PreTrainedModel, int, dict[str, Any]], Stepper] = make_stepper,
     **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
     """For `generate(custom_generate=beam_search.search)`, with any encoder-decoder of the library.
@@ -86,25 +75,29 @@ def search(
         generation_config: `num_beams`, `length_penalty` (alpha), `num_return_sequences`, `max_length` or
             `max_new_tokens`, `return_dict_in_generate`, `output_scores`, `output_logits`. With `early_stopping=True`
             the search of a sentence stops at its first `num_beams` finished hypotheses.
-        max_extra_tokens: Each translation has at most this many tokens more than its source, and never more than
-            `max_length` allows.
+        options: All options of the search, in place of those in `generation_config` and of the next two.
         penalty: `"gnmt"`, ((5 + length) / 6)^alpha, or `"length"`, the library's length^alpha. The length counts the
             generated tokens, the end of sentence included.
-        alpha: Replaces `length_penalty`, which the library warns about if `num_beams` is 1.
-        selection: Which continuations are kept; the most probable by default. `lexical_constraints.py` has another.
+        max_extra_tokens: Each translation has at most this many tokens more than its source, and never more than
+            `max_length` allows.
+        selection: Which continuations are kept; the most probable by default. `required_terms.py` has another.
+        stepper_of: Makes what runs the model. An ensemble gives a stepper of several models.
         model_kwargs: What `generate` prepared for the model, such as the encoder's output.
     """
-    alpha = generation_config.length_penalty if alpha is None else alpha
-    _require_supported(generation_config, penalty, alpha, max_extra_tokens)
+    if options is None:
+        given = {"penalty": penalty, "max_extra_tokens": max_extra_tokens}
+        given = {name: value for name, value in given.items() if value is not None}
+        options = BeamSearchOptions(**{**stored_options(generation_config, BeamSearchOptions), **given})
+    _require_supported(generation_config)
     beams, wanted = generation_config.num_beams, generation_config.num_return_sequences
     prefix = input_ids[::beams]  # `generate` repeats everything for each beam
-    limits = _limits(prefix, model_kwargs, max_extra_tokens, generation_config.max_length)  # [B]
+    limits = _limits(prefix, model_kwargs, options, generation_config.max_length)  # [B]
     selection = selection or MostProbable()
     rules = Rules(generation_config, logits_processor, stopping_criteria, selection.ranks_by_logits)
-    finished = Finished(prefix, beams, int(limits.max()), generation_config, penalty, alpha)
+    finished = Finished(prefix, beams, int(limits.max()), generation_config, options)
     trace = Trace(generation_config)
     selection.start(prefix, rules)
-    stepper = make_stepper(model, beams, model_kwargs)
+    stepper = stepper_of(model, beams, model_kwargs)
     can_drop = stepper.can_drop and rules.treat_rows_alike and not trace.is_wanted
 
     sentences = torch.arange(len(prefix), device=prefix.device)  # the sentences in the batch
@@ -136,24 +129,6 @@ def search(
             sentences, is_open, hypotheses, totals = (part[kept] for part in (sentences, is_open, hypotheses, totals))
         logits = stepper.step(hypotheses)  # [B, K, V]
     return finished.output(wanted, trace)
-
-
-# Options that this search does not have: `generate` below leaves them to the library's own search.
-LEFT_TO_THE_LIBRARY = (
-    *("do_sample", "assistant_model", "prompt_lookup_num_tokens", "streamer", "custom_generate"),
-    *("output_attentions", "output_hidden_states", "stop_strings"),
-)
-
-
-def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
-    """`model.generate` with this search, unless an option needs the library's own.
-
-    A repository with this file as `custom_generate/generate.py` decodes like this by itself.
-    """
-    config = kwargs.get("generation_config") or model.generation_config
-    if not any(kwargs.get(name, getattr(config, name, None)) for name in LEFT_TO_THE_LIBRARY):
-        kwargs["custom_generate"] = search
-    return type(model).generate(model, *args, **kwargs)
 
 
 # --- the search ---
@@ -323,10 +298,9 @@ class Finished:
     """The best finished hypotheses of each sentence, as many as there are beams, best first."""
 
     def __init__(
-        self, prefix: torch.Tensor, beams: int, longest: int, config: GenerationConfig, penalty: str, alpha: float
+        self, prefix: torch.Tensor, beams: int, longest: int, config: GenerationConfig, options: BeamSearchOptions
     ):
-        self.config, self.prefix_length = config, prefix.shape[1]
-        self.alpha, self.penalty = float(alpha), PENALTIES[penalty]
+        self.config, self.options, self.prefix_length = config, options, prefix.shape[1]
         length = self.prefix_length + longest
         self.hypotheses = torch.zeros(len(prefix), beams, length, 2, dtype=torch.long, device=prefix.device)
         self.lengths = torch.zeros(len(prefix), beams, dtype=torch.long, device=prefix.device)
@@ -338,7 +312,7 @@ class Finished:
         """Adds those hypotheses [B, K, T, 2] that are marked `new` [B, K], if they are good enough."""
         some = new.any(1)
         sentences, hypotheses, totals, new = (part[some] for part in (sentences, hypotheses, totals, new))
-        scores = (totals / self.penalty(step) ** self.alpha).masked_fill(~new, -torch.inf)
+        scores = self.options.score(totals, step).masked_fill(~new, -torch.inf)
         lengths = torch.full_like(sentences, hypotheses.shape[2])[:, None].expand_as(scores)
         room = self.hypotheses.shape[2] - hypotheses.shape[2]
         hypotheses = torch.nn.functional.pad(hypotheses, (0, 0, 0, room))
@@ -353,8 +327,9 @@ class Finished:
         """Whether a beam can still change the results, if its best hypothesis has the log-probability `best`."""
         if self.config.early_stopping is True or self.scores.shape[1] == 1:  # one beam: greedy search
             return ~torch.isfinite(self.scores[sentences, -1])
-        length = limits[sentences] if self.alpha > 0 else torch.full_like(sentences, next_length)
-        return best / self.penalty(length) ** self.alpha > self.scores[sentences, wanted - 1]
+        grows = self.options.length_penalty > 0
+        length = limits[sentences] if grows else torch.full_like(sentences, next_length)
+        return self.options.score(best, length) > self.scores[sentences, wanted - 1]
 
     def output(self, wanted: int, trace: "Trace") -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
         """The results in the form of `generate`: one row for each, the best of a sentence first."""
@@ -398,197 +373,18 @@ class Trace:
             record.append(tensor.expand(-1, beams, -1).flatten(0, 1).clone())
 
 
-# --- running the model ---
-
-
-def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict) -> "RowPerBeam | RowPerSentence":
-    """Chooses how the model runs. A model may bring its own stepper, as an ensemble does."""
-    if hasattr(model, "make_stepper") and (stepper := model.make_stepper(beams, model_kwargs)) is not None:
-        return stepper
-    return (RowPerSentence if RowPerSentence.fits(model, model_kwargs) else RowPerBeam)(model, beams, model_kwargs)
-
-
-class RowPerBeam:
-    """Runs any encoder-decoder of the library: a row of the batch is one beam of one sentence."""
-
-    def __init__(self, model: PreTrainedModel, beams: int, model_kwargs: dict):
-        self.model, self.beams, self.kwargs = model, beams, model_kwargs
-        cache = model_kwargs.get("past_key_values")
-        caches = [cache.self_attention_cache, cache.cross_attention_cache] if _is_pair(cache) else []
-        self.can_drop = bool(caches) and all(isinstance(part, DynamicCache) for part in caches)
-
-    def start(self, prefix: torch.Tensor) -> torch.Tensor:
-        return self._run(prefix.repeat_interleave(self.beams, dim=0), first=True)[:, :1]
-
-    def step(self, hypotheses: torch.Tensor) -> torch.Tensor:
-        if self.kwargs.get("use_cache"):
-            self._reorder(hypotheses[:, :, -1, 1])
-        return self._run(hypotheses[..., 0].flatten(0, 1), first=False)
-
-    def keep(self, sentences: torch.Tensor) -> None:
-        """Drops all other sentences from the batch."""
-        beams = torch.arange(self.beams, device=sentences.device)
-        rows = (sentences[:, None] * self.beams + beams).flatten()
-        self.kwargs["past_key_values"].batch_select_indices(rows)
-        encoded = self.kwargs["encoder_outputs"]
-        self.kwargs["encoder_outputs"] = type(encoded)(last_hidden_state=encoded.last_hidden_state[rows])
-        for name, value in self.kwargs.items():
-            if torch.is_tensor(value) and value.dim() > 0:
-                self.kwargs[name] = value[rows]
-
-    def _run(self, tokens: torch.Tensor, first: bool) -> torch.Tensor:
-        length = None if first or not self.kwargs.get("use_cache") else 1
-        inputs = self.model.prepare_inputs_for_generation(
-            tokens, next_sequence_length=length, is_first_iteration=first, **self.kwargs
-        )
-        outputs = self.model(**inputs, return_dict=True)
-        self.kwargs = self.model._update_model_kwargs_for_generation(outputs, self.kwargs, is_encoder_decoder=True)
-        return outputs.logits[:, -1].unflatten(0, (-1, self.beams))
-
-    def _reorder(self, origins: torch.Tensor) -> None:
-        """Gives each beam the keys and values of the beam it continues. Those of the source are the same for all."""
-        rows = torch.arange(origins.numel(), device=origins.device).view_as(origins)
-        origin_rows = rows[:, :1] + origins
-        if torch.equal(origin_rows, rows):
-            return
-        cache = self.kwargs["past_key_values"]
-        (cache.self_attention_cache if _is_pair(cache) else cache).reorder_cache(origin_rows.flatten())
-
-
-class RowPerSentence:
-    """Runs a model that declares `beams_can_share_a_row`: a row is a sentence, and its beams are the row's tokens.
-
-    All beams of a sentence look at one copy of the source's keys and values, in one product. Nothing is reordered: the
-    keys and values of all beams stay where they were written, and a mask shows each beam those of its own tokens.
-    """
-
-    can_drop = True
-
-    @staticmethod
-    def fits(model: PreTrainedModel, model_kwargs: dict) -> bool:
-        cache = model_kwargs.get("past_key_values")
-        return (
-            getattr(model, "beams_can_share_a_row", False)
-            and len(set(getattr(model, "hf_device_map", {}).values())) <= 1  # the whole model is on one device
-            and bool(model_kwargs.get("use_cache"))
-            and _is_pair(cache)
-            and isinstance(cache.self_attention_cache, DynamicCache)
-            and not cache.get_seq_length()
-            and model_kwargs.get("decoder_attention_mask") is None
-        )
-
-    def __init__(self, model: PreTrainedModel, beams: int, model_kwargs: dict):
-        self.lm_head, self.decoder, self.beams = model.lm_head, model.model.decoder, beams
-        self.states = model_kwargs["encoder_outputs"].last_hidden_state[::beams]
-        mask = model_kwargs.get("attention_mask")
-        self.source_mask = create_bidirectional_mask(
-            config=model.config,
-            inputs_embeds=self.states[:, :1],
-            attention_mask=None if mask is None else mask[::beams],
-            encoder_hidden_states=self.states,
-        )
-        layers = len(self.decoder.layers)
-        self_attention = Cache(layers=[GrowingLayer() for _ in range(layers)])
-        self.cache = EncoderDecoderCache(self_attention, Cache(layers=[DynamicLayer() for _ in range(layers)]))
-        self.prefix_length = 0
-
-    def start(self, prefix: torch.Tensor) -> torch.Tensor:
-        self.prefix_length = prefix.shape[1]
-        embeddings = self.decoder.embed_tokens(prefix)
-        mask = self.decoder.pattern.mask(self.decoder.config, embeddings, None, is_causal=True)
-        positions = torch.arange(self.prefix_length, device=prefix.device)
-        return self.lm_head(self._run(embeddings, positions, mask)[:, -1:])
-
-    def step(self, hypotheses: torch.Tensor) -> torch.Tensor:
-        embeddings = self.decoder.embed_tokens(hypotheses[:, :, -1, 0])  # [B, K, D]
-        position = torch.tensor([hypotheses.shape[2] - 1], device=hypotheses.device)  # the same for all beams
-        mask = self._visible(hypotheses, embeddings.dtype) if self.beams > 1 else None  # one beam sees everything
-        return self.lm_head(self._run(embeddings, position, mask))
-
-    def keep(self, sentences: torch.Tensor) -> None:
-        """Drops all other sentences from the batch."""
-        self.states = self.states[sentences]
-        self.cache.self_attention_cache.batch_select_indices(sentences)
-        self.cache.cross_attention_cache.batch_select_indices(sentences)
-        if self.source_mask is not None:
-            self.source_mask = self.source_mask[sentences]
-
-    def _run(self, embeddings: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        acts_on_scores = self.decoder.embed_positions.acts_on == "scores"
-        key_positions = self._key_positions(positions) if acts_on_scores else None
-        return self.decoder.run(
-            embeddings, positions, mask, self.states, self.source_mask, self.cache, key_positions=key_positions
-        )
-
-    def _key_positions(self, positions: torch.Tensor) -> torch.Tensor:
-        """Positions [P + steps * K] of all keys: those of the prefix, then K at each position."""
-        prefix = torch.arange(self.prefix_length, device=positions.device)
-        generated = torch.arange(self.prefix_length, int(positions[-1]) + 1, device=positions.device)
-        return torch.cat([prefix, generated.repeat_interleave(self.beams)])
-
-    def _visible(self, hypotheses: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-        """The mask [B, 1, K, P + steps * K] that shows each beam the keys of its own tokens."""
-        sentences, beams = hypotheses.shape[:2]
-        slots = torch.arange(beams, device=hypotheses.device)
-        # `origins[t + 1]` is the beam slot that token t was written to; the newest token is still in its own slot.
-        origins = hypotheses[:, :, self.prefix_length + 1 :, 1]  # [B, K, steps - 1]
-        written_to = torch.cat([origins, slots[:, None].expand(sentences, -1, 1)], dim=-1)
-        visible = (written_to[..., None] == slots).flatten(2)  # [B, K, steps * K]
-        visible = torch.nn.functional.pad(visible, (self.prefix_length, 0), value=True)
-        mask = torch.zeros(visible.shape, dtype=dtype, device=visible.device)
-        return mask.masked_fill_(~visible, torch.finfo(dtype).min)[:, None]
-
-
-class GrowingLayer(DynamicLayer):
-    """Keys and values [B, H, T, d] with room to grow, so that a new token does not copy the earlier ones."""
-
-    keys: torch.Tensor
-    values: torch.Tensor
-
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        start = self.get_seq_length()
-        end = start + key_states.shape[-2]
-        if start == 0:
-            self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
-            self.room = [self._with_room(states, 2 * end + 32) for states in (key_states, value_states)]
-        elif end > self.room[0].shape[-2]:
-            self.room = [self._with_room(states, 2 * end) for states in (self.keys, self.values)]
-        for room, states in zip(self.room, (key_states, value_states), strict=True):
-            room[:, :, start:end] = states
-        self.keys, self.values = (room[:, :, :end] for room in self.room)
-        return self.keys, self.values
-
-    def batch_select_indices(self, indices: torch.Tensor) -> None:
-        self.room = [self._with_room(states[indices], states.shape[-2] + 64) for states in (self.keys, self.values)]
-        self.keys, self.values = (room[:, :, : self.keys.shape[-2]] for room in self.room)
-
-    @staticmethod
-    def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
-        room = states.new_empty(*states.shape[:2], length, states.shape[-1])
-        room[:, :, : states.shape[-2]] = states
-        return room
-
-
 # --- arguments ---
 
 
-def _limits(prefix: torch.Tensor, model_kwargs: dict, max_extra_tokens: int, max_length: int) -> torch.Tensor:
+def _limits(prefix: torch.Tensor, model_kwargs: dict, options: BeamSearchOptions, max_length: int) -> torch.Tensor:
     """The most tokens that may be generated for each sentence [B]."""
     encoded, mask = model_kwargs["encoder_outputs"].last_hidden_state, model_kwargs.get("attention_mask")
     ones = torch.ones(encoded.shape[:2], dtype=torch.long, device=encoded.device)
     sources = (ones if mask is None else mask).sum(1).view(len(prefix), -1)[:, 0]
-    return (sources + max_extra_tokens).clamp(min=1, max=max(max_length - prefix.shape[1], 1))
+    return options.longest(sources).clamp(min=1, max=max(max_length - prefix.shape[1], 1))
 
 
-def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max_extra_tokens: int) -> None:
-    if penalty not in PENALTIES:
-        raise ValueError(f"penalty={penalty!r} is unknown: choose one of {', '.join(PENALTIES)}.")
-    if max_extra_tokens < 0:
-        raise ValueError(f"max_extra_tokens={max_extra_tokens} must not be negative.")
-    if not (math.isfinite(alpha) and abs(alpha) <= 10):
-        raise ValueError(f"length_penalty={alpha} must lie between -10 and 10; the paper's is 0.6.")
+def _require_supported(config: GenerationConfig) -> None:
     if config.do_sample:
         raise ValueError("This beam search does not sample: leave out either do_sample or custom_generate.")
     if config.num_return_sequences > config.num_beams:
@@ -601,7 +397,3 @@ def _require_supported(config: GenerationConfig, penalty: str, alpha: float, max
                 f"This beam search does not support {name}: pass the finished translation to the model with "
                 f"{name}=True, which returns everything at once."
             )
-
-
-def _is_pair(cache: Cache | None) -> TypeGuard[EncoderDecoderCache]:
-    return isinstance(cache, EncoderDecoderCache)

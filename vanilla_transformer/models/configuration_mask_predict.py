@@ -1,8 +1,14 @@
 """The configuration of the conditional masked language model, which writes all tokens of a translation at once."""
 
+from typing import TYPE_CHECKING
+
 from huggingface_hub.dataclasses import strict
 
 from .configuration_vanilla_transformer import VanillaTransformerConfig
+
+
+if TYPE_CHECKING:  # `save_pretrained` reads this line to find the model's code, and Python does not run it
+    from .modeling_mask_predict import MaskPredictModel  # noqa: F401
 
 
 @strict

@@ -1,15 +1,19 @@
 """The configuration of RNNsearch; its defaults are the model of Bahdanau et al. 2015."""
 
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 
-from .shared_configuration import TranslationConfig
+from .shared_configuration import SharedConfiguration
+
+
+if TYPE_CHECKING:  # `save_pretrained` reads this line to find the model's code, and Python does not run it
+    from .modeling_rnn_search import RnnSearchForConditionalGeneration  # noqa: F401
 
 
 @strict
-class RnnSearchConfig(TranslationConfig, PreTrainedConfig):
+class RnnSearchConfig(SharedConfiguration, PreTrainedConfig):
     r"""
     Describes an [`RnnSearchForConditionalGeneration`], a recurrent encoder-decoder. With no arguments it is RNNsearch
     ([Bahdanau et al. 2015](https://arxiv.org/abs/1409.0473), appendix A.2).

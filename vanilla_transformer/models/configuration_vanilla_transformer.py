@@ -1,26 +1,22 @@
 """The configuration of the Transformer; its defaults are the base model of "Attention Is All You Need"."""
 
 from dataclasses import fields
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from .attention_scores import SCORES
-from .attention_variants import PATTERNS
-from .positions import POSITIONS
 from .presets import PRESETS
-from .shared_configuration import TranslationConfig
+from .shared_configuration import SharedConfiguration
 from .spelling import suggestion
+from .variants import VARIANTS
 
 
-# The axes of variation: for each field the classes that its values name.
-VARIANTS: dict[str, dict[str, Any]] = {
-    "position_encoding": POSITIONS,
-    "score_function": SCORES,
-    "attention_pattern": PATTERNS,
-}
+if TYPE_CHECKING:  # `save_pretrained` reads this line to find the model's code, and Python does not run it
+    from .modeling_vanilla_transformer import VanillaTransformerModel  # noqa: F401
+
+
 # Fields that must be greater than 0.
 SIZES = (
     *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
@@ -29,8 +25,12 @@ SIZES = (
 )
 
 
+# Booleans of earlier configs, and the choices that took their place.
+REPLACED = {"reversible": "norm_placement='reversible'", "share_qk": "key_projection='shared'"}
+
+
 @strict
-class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
+class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
     r"""
     Describes a [`VanillaTransformerModel`]. With no arguments it is the base model of the paper
     ([Vaswani et al. 2017](https://arxiv.org/abs/1706.03762), Table 3).
@@ -60,11 +60,13 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         label_smoothing (`float`, defaults to 0.1):
             Probability that training takes from the gold token, epsilon_ls in the paper. The training loop reads it.
             The loss that `forward` returns by default is plain cross-entropy, so that it is the log-perplexity.
-        norm_placement (`"post"` or `"pre"`, defaults to `"post"`):
-            Layer normalisation after each residual sum (the paper), or before each sub-layer with one more norm at
-            the end of each stack.
+        norm_placement (`str`, defaults to `"post"`):
+            Where the norm of a residual connection is, a key of `variants.RESIDUALS`. `"post"`: after each sum (the
+            paper). `"pre"`: before each sub-layer, with one more norm at the end of each stack. `"reversible"`:
+            as `"pre"`, and the encoder's residuals are reversible (Kitaev et al. 2020, Reformer): training keeps no
+            activations of the encoder's layers.
         position_encoding (`str`, defaults to `"sinusoidal"`):
-            How tokens know their position, a key of `positions.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
+            How tokens know their position, a key of `variants.POSITIONS`. `"sinusoidal"`: the paper's, with sines and
             cosines interleaved. `"sinusoidal_halves"`: the same waves, all sines before all cosines (MarianMT in
             transformers). `"sinusoidal_tensor2tensor"`: halves with the wavelengths of tensor2tensor, fairseq and
             Marian. `"sinusoidal_fairseq"`: the same, counted from `pad_token_id` + 1. `"learned"`: Table 3, row E.
@@ -74,13 +76,13 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         relative_attention_num_buckets, relative_attention_max_distance (`int`, defaults to 32 and 128):
             Buckets of distances for `"relative"`, and the distance from which all are in the last one.
         score_function (`str`, defaults to `"scaled_dot"`):
-            How well a query fits a key, a key of `scores.SCORES`. `"scaled_dot"`: the paper's q k^T / sqrt(d_k).
+            How well a query fits a key, a key of `variants.SCORES`. `"scaled_dot"`: the paper's q k^T / sqrt(d_k).
             `"dot"`: without the scale. `"additive"`: w tanh(q + k) (Bahdanau et al. 2015). `"gaussian"`:
             -|(q - k) w|^2 / 2 with a learned width w.
-        share_qk (`bool`, defaults to `False`):
-            Whether queries and keys share one projection. The paper has two.
+        key_projection (`"separate"` or `"shared"`, defaults to `"separate"`):
+            Whether keys have a projection of their own (the paper) or that of the queries.
         attention_pattern (`str`, defaults to `"full"`):
-            Which tokens self-attention may look at, a key of `patterns.PATTERNS`. `"full"`: all of them. `"window"`:
+            Which tokens self-attention may look at, a key of `variants.PATTERNS`. `"full"`: all of them. `"window"`:
             those near by. `"longformer"`: those near by, and a few global ones (encoder only). `"lsh"`: those with
             similar vectors, found by hashing (encoder only).
         attention_window (`int`, defaults to 256):
@@ -89,9 +91,6 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
             For `"lsh"`: rounds of hashing, and the tokens in a chunk of similar ones.
         hash_seed (`int`, defaults to 0):
             For `"lsh"`: seed of the random rotations of its hashes.
-        reversible (`bool`, defaults to `False`):
-            Whether the encoder's residuals are reversible (Kitaev et al. 2020, Reformer). Training then keeps no
-            activations of the encoder's layers. Needs `norm_placement="pre"`.
         max_position_embeddings (`int`, defaults to 1024):
             The longest sequence that learned positions can number. Sinusoids have no limit.
         scale_embedding (`bool`, defaults to `True`):
@@ -171,18 +170,17 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
     attention_dropout: float | int = 0.0
     activation_dropout: float | int = 0.0
     label_smoothing: float | int = 0.1
-    norm_placement: Literal["post", "pre"] = "post"
+    norm_placement: str = "post"
     position_encoding: str = "sinusoidal"
     relative_attention_num_buckets: int = 32
     relative_attention_max_distance: int = 128
     score_function: str = "scaled_dot"
-    share_qk: bool = False
+    key_projection: Literal["separate", "shared"] = "separate"
     attention_pattern: str = "full"
     attention_window: int = 256
     num_hashes: int = 4
     lsh_bucket_length: int = 64
     hash_seed: int = 0
-    reversible: bool = False
     max_position_embeddings: int = 1024
     scale_embedding: bool = True
     initializer_gain: float | int = 1.0
@@ -201,6 +199,9 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.refuse_misspelt(kwargs)
+        for name, choice in REPLACED.items():
+            if kwargs.pop(name, False):
+                raise ValueError(f"{name}=True is a choice of another field: write {choice}.")
         super().__post_init__(**kwargs)
 
     @classmethod
@@ -224,10 +225,10 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
                 raise ValueError(f"{key!r} is not a field of {cls.__name__}{suggestion(key, known)}.")
         return cls(**{**PRESETS[name], **overrides})
 
-    @property
-    def decoder_attention_pattern(self) -> str:
-        """The pattern of the decoder's self-attention: some patterns are for the encoder only."""
-        return PATTERNS[self.attention_pattern].in_decoder or self.attention_pattern
+    def in_decoder(self, field: str) -> str:
+        """The decoder's choice for a field such as `"attention_pattern"`: some choices are for the encoder only."""
+        choice = getattr(self, field)
+        return VARIANTS[field][choice].in_decoder or choice
 
     def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
@@ -236,41 +237,33 @@ class VanillaTransformerConfig(TranslationConfig, PreTrainedConfig):
         self._require_divisible_heads()
         self.require_possible_sharing()
         self.require_ids_in_vocabulary()
-        self._require_registered_variants()
-        self._require_fields_of_pattern()
-        self._require_possible_reversal()
+        self._require_known_variants()
+        self._require_fields_of_variants()
         if self.activation_function not in ACT2FN:
             hint = suggestion(self.activation_function, ACT2FN)
             raise ValueError(f"activation_function={self.activation_function!r} is unknown to transformers{hint}.")
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
 
-    def _require_registered_variants(self) -> None:
-        for field, registry in VARIANTS.items():
+    def _require_known_variants(self) -> None:
+        for field, choices in VARIANTS.items():
             value = getattr(self, field)
-            if value not in registry:
-                hint = suggestion(value, registry)
-                raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(registry)}.")
-            registry[value].validate(self)
+            if value not in choices:
+                hint = suggestion(value, choices)
+                raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(choices)}.")
+            choices[value].check(self)
 
-    def _require_fields_of_pattern(self) -> None:
-        """Refuses a setting of a pattern that another pattern would silently ignore."""
-        used = PATTERNS[self.attention_pattern].config_fields
-        for name, pattern in PATTERNS.items():
-            for field in pattern.config_fields:
-                value = getattr(self, field)
-                if field not in used and value != getattr(type(self), field):
-                    raise ValueError(
-                        f"{field}={value} has no effect with attention_pattern={self.attention_pattern!r}: leave it "
-                        f"out, or set attention_pattern={name!r}."
-                    )
-
-    def _require_possible_reversal(self) -> None:
-        if self.reversible and self.norm_placement != "pre":
-            raise ValueError(
-                f"reversible=True needs norm_placement='pre', not {self.norm_placement!r}: a norm after the residual "
-                "sum can't be undone."
-            )
+    def _require_fields_of_variants(self) -> None:
+        """Refuses a setting of one choice that another choice would silently ignore."""
+        for axis, choices in VARIANTS.items():
+            chosen = getattr(self, axis)
+            for name, variant in choices.items():
+                for field in set(variant.fields) - set(choices[chosen].fields):
+                    if (value := getattr(self, field)) != getattr(type(self), field):
+                        raise ValueError(
+                            f"{field}={value} has no effect with {axis}={chosen!r}: leave it out, or set "
+                            f"{axis}={name!r}."
+                        )
 
     def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):

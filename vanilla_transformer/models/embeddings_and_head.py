@@ -5,18 +5,28 @@ Shapes: B batch, T target tokens, D width of the states below the output layer, 
 """
 
 from collections.abc import Callable
-from typing import Any
+from dataclasses import fields
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
-from transformers import GenerationConfig, PreTrainedModel
+from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, is_torchdynamo_compiling
 
-from .beam_search import DEFAULT_EXTRA_TOKENS
+from .beam_search import search
 from .label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
+from .search_options import (
+    LIBRARY_NAMES,
+    SEARCH,
+    BeamSearchOptions,
+    SearchOptions,
+    names_own_search,
+    require_supported,
+    stored_options,
+)
 
 
 class TokenEmbedding(nn.Embedding):
@@ -33,11 +43,12 @@ class TokenEmbedding(nn.Embedding):
 
 class TranslationHead:
     """Mixin for models with an encoder, a decoder and an output layer `lm_head`, whose config is a
-    `TranslationConfig`.
+    `SharedConfiguration`.
 
-    A class lists it before `GenerationMixin`, whose length it changes. `search_name` is the search that decodes the
-    model, a key of `searches.SEARCHES`. `is_autoregressive` says that the logits at a position are those of the next
-    token. `longest_sequence` is the longest source or target in tokens, `None` for no limit.
+    A class lists it before `GenerationMixin`, whose steps it changes. `search` is the decoding loop of the model
+    and `search_options` its options: `Translator` always uses them, and `generate` where the generation config names
+    them. `is_autoregressive` says that the logits at a position are those of the next token. `longest_sequence` is the
+    longest source or target in tokens, `None` for no limit.
     """
 
     # Attributes of the model class.
@@ -50,12 +61,28 @@ class TranslationHead:
     _get_resized_lm_head: Callable[..., nn.Linear]
     tie_weights: Callable[[], None]
 
-    search_name = "beam_search"
+    search = staticmethod(search)
+    search_options: ClassVar[type[SearchOptions]] = BeamSearchOptions
     is_autoregressive = True
 
     @property
     def longest_sequence(self) -> int | None:
         return None
+
+    # --- `generate` ---
+
+    def _prepare_generation_config(
+        self, generation_config: GenerationConfig | None, **kwargs: Any
+    ) -> tuple[GenerationConfig, dict[str, Any]]:
+        """Takes the name and the options of a search too, from the call or from the generation config."""
+        names = (SEARCH, *(option.name for option in fields(self.search_options)))
+        given = {name: kwargs.pop(name) for name in names if name in kwargs and name not in LIBRARY_NAMES}
+        config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
+        for name, value in given.items():
+            setattr(config, name, value)
+        if self.is_autoregressive and names_own_search(self, config):
+            require_supported(config, kwargs, sample=bool(config.do_sample))
+        return config, model_kwargs
 
     def _prepare_generated_length(
         self,
@@ -63,18 +90,74 @@ class TranslationHead:
         has_default_max_length: bool,
         *args: Any,
         inputs_tensor: torch.Tensor,
+        input_ids_length: int,
         **kwargs: Any,
     ) -> GenerationConfig:
         """If `generate` is given no length: the longest source plus 50 tokens (section 6.1). The library's default of
-        20 tokens would cut off most translations."""
-        if has_default_max_length and generation_config.max_new_tokens is None:
-            generation_config.max_new_tokens = inputs_tensor.shape[1] + DEFAULT_EXTRA_TOKENS
-            if self.longest_sequence is not None:
-                room = self.longest_sequence - kwargs["input_ids_length"]
-                generation_config.max_new_tokens = min(generation_config.max_new_tokens, room)
+        20 tokens would cut off most translations. The length that a saved model stores is an upper bound."""
+        stored = self.generation_config.max_length
+        is_bound = names_own_search(self, generation_config) and generation_config.max_length == stored
+        if generation_config.max_new_tokens is None and (has_default_max_length or is_bound):
+            options = SearchOptions(**stored_options(generation_config, SearchOptions))
+            length = options.max_length(inputs_tensor.shape[1], input_ids_length, self.longest_sequence)
+            if has_default_max_length:
+                generation_config.max_new_tokens = length - input_ids_length
+            else:
+                generation_config.max_length = min(length, stored)
         return super()._prepare_generated_length(  # type: ignore[misc]
-            generation_config, has_default_max_length, *args, inputs_tensor=inputs_tensor, **kwargs
+            generation_config,
+            has_default_max_length,
+            *args,
+            inputs_tensor=inputs_tensor,
+            input_ids_length=input_ids_length,
+            **kwargs,
         )
+
+    def _beam_search(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        **model_kwargs: Any,
+    ) -> Any:
+        """The search that the generation config names, or else the library's beam search."""
+        parts = (input_ids, logits_processor, stopping_criteria, generation_config)
+        if not names_own_search(self, generation_config):
+            return super()._beam_search(*parts, synced_gpus=synced_gpus, **model_kwargs)  # type: ignore[misc]
+        if generation_config.do_sample:
+            raise ValueError(
+                f"do_sample=True with num_beams={generation_config.num_beams}: the search of this model's generation "
+                "config does not sample. Set num_beams=1 to sample, or search=None for the library's beam sampling."
+            )
+        _require_own_pace(synced_gpus)
+        return self.search(self, *parts, **model_kwargs)
+
+    def _sample(
+        self,
+        input_ids: torch.LongTensor,
+        logits_processor: LogitsProcessorList,
+        stopping_criteria: StoppingCriteriaList,
+        generation_config: GenerationConfig,
+        synced_gpus: bool = False,
+        streamer: Any = None,
+        **model_kwargs: Any,
+    ) -> Any:
+        """The library's sampling, and its greedy search unless the generation config names this model's search.
+
+        The two greedy searches find the same tokens. What only the library's can do, it does: streaming, and attention
+        weights of each step.
+        """
+        parts = (input_ids, logits_processor, stopping_criteria, generation_config)
+        traces = generation_config.output_attentions or generation_config.output_hidden_states
+        is_searched = not generation_config.do_sample and streamer is None and not traces
+        if is_searched and names_own_search(self, generation_config):
+            _require_own_pace(synced_gpus)
+            return self.search(self, *parts, **model_kwargs)
+        return super()._sample(*parts, synced_gpus=synced_gpus, streamer=streamer, **model_kwargs)  # type: ignore[misc]
+
+    # --- labels and vocabularies ---
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
@@ -150,6 +233,14 @@ class TranslationHead:
             if "out of bounds" not in str(error):
                 raise
             raise outside_vocabulary(labels[labels != IGNORED_LABEL], self.lm_head.weight.shape[0]) from error
+
+
+def _require_own_pace(synced_gpus: bool) -> None:
+    if synced_gpus:
+        raise ValueError(
+            "synced_gpus=True: under FSDP and ZeRO 3 all processes must take equally many steps, and this search "
+            "does not wait for others. Set search=None in the generation config for the library's search."
+        )
 
 
 def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:

@@ -7,15 +7,15 @@ Shapes: B batch, T tokens, H heads, D d_model, d width of a head, G global token
 Q queries and K keys of a block.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import nn
 
-from .full_attention import without_cpu_autocast
-from .positions import POSITIONS, rotate
-from .window_attention import Blocks, WindowAttention, additive, as_mask, existing_keys, wants_maps
+from .full_attention import additive
+from .modeling_vanilla_transformer import VanillaTransformerAttention, split_heads
+from .positions import rotate
+from .window_attention import Blocks, WindowAttention, as_mask, existing_keys, wants_maps
 
 
 if TYPE_CHECKING:
@@ -40,28 +40,14 @@ class LongformerAttention(WindowAttention):
     default the first token of each sequence is global; `global_attention_mask` names others.
     """
 
-    in_decoder = "full"
-
-    def __init__(self, config: "VanillaTransformerConfig", num_heads: int):
-        super().__init__(config, num_heads)
-        self.d_k = config.d_k or config.d_model // num_heads
-        self.d_v = config.d_v or config.d_model // num_heads
-        self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        self.k_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
+    def __init__(self, config: "VanillaTransformerConfig", num_heads: int, layer_idx: int, is_causal: bool = False):
+        super().__init__(config, num_heads, layer_idx, is_causal)
+        self.global_q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        self.global_k_proj = nn.Linear(config.d_model, num_heads * self.d_k)
+        self.global_v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
 
     @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        super().validate(config)
-        if POSITIONS[config.position_encoding].acts_on == "scores":
-            raise ValueError(
-                f"position_encoding={config.position_encoding!r} weighs keys by their distance, but the global tokens "
-                "of attention_pattern='longformer' are equally near to all: choose another position_encoding, for "
-                "example 'rotary', or attention_pattern='window'."
-            )
-
-    @classmethod
-    def encoder_mask(
+    def make_encoder_mask(
         cls,
         config: "VanillaTransformerConfig",
         embeddings: torch.Tensor,
@@ -85,52 +71,43 @@ class LongformerAttention(WindowAttention):
             of_global = additive(of_global, embeddings.dtype)
         return LongformerMask(local, of_global, places, is_global, blocks)
 
-    def forward(  # type: ignore[override]  # the mask is the one that `encoder_mask` makes
+    def forward(  # type: ignore[override]  # the mask is the one that `make_encoder_mask` makes
         self,
-        attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
-        module: nn.Module,
         hidden_states: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
         attention_mask: LongformerMask,
         rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        attend = without_cpu_autocast(attend)
         blocks, places = attention_mask.blocks, attention_mask.places
+        query = rotate(split_heads(self.q_proj(hidden_states), self.d_k), rotation)
+        key, value = self._keys_and_values(hidden_states, None, None, rotation)
         keys, values = (_with_global(blocks, states, places) for states in (key, value))
-        output, weights = attend(module, blocks.queries(query), keys, values, attention_mask.local, **kwargs)
+        attend = VanillaTransformerAttention.attend
+        output, weights = attend(self, blocks.queries(query), keys, values, attention_mask.local, **kwargs)
         output = blocks.join(output)  # [B, T, H, d_v]
         from_global, global_weights = output[:, :0], None
         if places.shape[1]:
-            from_global, global_weights = self._attend_globally(
-                attend, module, hidden_states, attention_mask, rotation, **kwargs
-            )
+            inputs = self._global_inputs(hidden_states, places, rotation)
+            from_global, global_weights = attend(self, *inputs, attention_mask.of_global, **kwargs)
         rows, columns = attention_mask.is_global.nonzero(as_tuple=True)
         where = (rows, places[rows, columns])
-        output = output.index_put(where, from_global[rows, columns])
-        if weights is None or not wants_maps(module, kwargs):
+        output = self.out_proj(output.index_put(where, from_global[rows, columns]).flatten(2))
+        if weights is None or not wants_maps(self, kwargs):
             return output, None
         return output, _map(weights, global_weights, attention_mask, where, (rows, columns))
 
-    def _attend_globally(
+    def _global_inputs(
         self,
-        attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
-        module: nn.Module,
         hidden_states: torch.Tensor,
-        attention_mask: LongformerMask,
+        places: torch.Tensor,
         rotation: tuple[torch.Tensor, torch.Tensor] | None,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """What the global tokens see [B, G, H, d_v], and their attention weights [B, H, G, T]."""
-        places = attention_mask.places
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries [B, H, G, d_k] of the global tokens, and keys and values [B, H, T, d] that only they see."""
         own_states = hidden_states.gather(1, places[..., None].expand(-1, -1, hidden_states.shape[-1]))  # [B, G, D]
         own_rotation = None if rotation is None else tuple(part[places][:, None] for part in rotation)  # [B, 1, G, d]
-        query = rotate(_split_heads(self.q_proj(own_states), self.d_k), own_rotation)
-        key = rotate(_split_heads(self.k_proj(hidden_states), self.d_k), rotation)
-        value = _split_heads(self.v_proj(hidden_states), self.d_v)
-        return attend(module, query, key, value, attention_mask.of_global, **kwargs)
+        query = rotate(split_heads(self.global_q_proj(own_states), self.d_k), own_rotation)
+        key = rotate(split_heads(self.global_k_proj(hidden_states), self.d_k), rotation)
+        return query, key, split_heads(self.global_v_proj(hidden_states), self.d_v)
 
 
 def global_tokens(
@@ -178,8 +155,3 @@ def _map(
         return full
     rows, columns = globals_of_rows
     return full.transpose(1, 2).index_put(where, global_weights.transpose(1, 2)[rows, columns]).transpose(1, 2)
-
-
-def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
-    """[B, T, H * width] -> [B, H, T, width]."""
-    return states.unflatten(-1, (-1, width)).transpose(1, 2)

@@ -10,15 +10,13 @@ in a chunk.
 """
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.nn.functional import pad
 
-from .full_attention import FullAttention
-from .positions import POSITIONS
+from .modeling_vanilla_transformer import VanillaTransformerAttention
 from .window_attention import wants_maps
 
 
@@ -32,7 +30,7 @@ if TYPE_CHECKING:
 OF_PADDING, OF_ITSELF = -1e9, -1e5
 
 
-class LshAttention(FullAttention):
+class LshAttention(VanillaTransformerAttention):
     """Attention within buckets of similar tokens, for the encoder. The decoder has full attention.
 
     Rows of the batch are hashed in groups of the same number of chunks, each as if it were alone. So the padding of a
@@ -40,32 +38,10 @@ class LshAttention(FullAttention):
     the same buckets.
     """
 
-    in_decoder = "full"
-    shares_qk = True
-    config_fields = ("num_hashes", "lsh_bucket_length", "hash_seed")
-
-    def __init__(self, config: "VanillaTransformerConfig", num_heads: int):
-        super().__init__(config, num_heads)
-        self.rounds, self.chunk, self.seed = config.num_hashes, config.lsh_bucket_length, config.hash_seed
+    key_projection = "shared"
 
     @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        for name in ("num_hashes", "lsh_bucket_length"):
-            if getattr(config, name) < 1:
-                raise ValueError(f"{name}={getattr(config, name)} must be at least 1.")
-        if config.score_function != "scaled_dot":
-            raise ValueError(
-                f"score_function={config.score_function!r} does not fit attention_pattern='lsh', which finds keys by "
-                "their angle to the query: use 'scaled_dot'."
-            )
-        if POSITIONS[config.position_encoding].acts_on == "scores":
-            raise ValueError(
-                f"position_encoding={config.position_encoding!r} needs a bias for all pairs of tokens, which "
-                "attention_pattern='lsh' exists to avoid: choose another position_encoding, for example 'rotary'."
-            )
-
-    @classmethod
-    def mask(
+    def make_mask(
         cls,
         config: "VanillaTransformerConfig",
         embeddings: torch.Tensor,
@@ -79,34 +55,23 @@ class LshAttention(FullAttention):
             return torch.ones(embeddings.shape[:2], dtype=torch.bool, device=embeddings.device)
         return padding_mask.bool()
 
-    def forward(
-        self,
-        attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
-        module: nn.Module,
-        hidden_states: torch.Tensor,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor,
-        rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
-        dropout: float = 0.0,
-        **kwargs: Any,
+    def attend(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: torch.Tensor, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        length = query.shape[2]
-        room = -length % self.chunk
+        config, length = self.config, query.shape[2]
+        chunk, rounds, seed = config.lsh_bucket_length, config.num_hashes, config.hash_seed + self.layer_idx
+        room = -length % chunk
         query, value = (pad(states, (0, 0, 0, room)) for states in (query, value))
         is_token = pad(attention_mask, (0, room))
         places = torch.arange(1, length + room + 1, device=is_token.device)
-        chunks = ((is_token * places).amax(1).clamp(min=1) + self.chunk - 1) // self.chunk  # of each row
+        chunks = ((is_token * places).amax(1).clamp(min=1) + chunk - 1) // chunk  # of each row
 
         output = torch.zeros_like(value)  # [B, H, T, d_v]
-        maps = value.new_zeros(*query.shape[:3], length + room) if wants_maps(module, kwargs) else None
+        maps = value.new_zeros(*query.shape[:3], length + room) if wants_maps(self, kwargs) else None
         for number in chunks.unique().tolist():
-            rows, width = (chunks == number).nonzero().squeeze(1), number * self.chunk
-            part = SortedChunks(
-                query[rows, :, :width], is_token[rows, :width], self.chunk, self.rounds, self.seed + module.layer_idx
-            )
-            output[rows, :, :width] = part.attend(value[rows, :, :width], dropout, module.training)
+            rows, width = (chunks == number).nonzero().squeeze(1), number * chunk
+            part = SortedChunks(query[rows, :, :width], is_token[rows, :width], chunk, rounds, seed)
+            output[rows, :, :width] = part.attend(value[rows, :, :width], config.attention_dropout, self.training)
             if maps is not None:
                 maps[rows, :, :width, :width] = part.map()
         maps = None if maps is None else maps[:, :, :length, :length]

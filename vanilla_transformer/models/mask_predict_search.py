@@ -14,8 +14,8 @@ prefers short candidates; more is kinder to long ones.
 Shapes: B sentences, K length candidates, R = B * K rows, T positions, V vocabulary, D d_model.
 """
 
-import math
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import torch
@@ -28,13 +28,9 @@ from transformers.generation import (
     MaxLengthCriteria,
 )
 
+from .search_options import MaskPredictOptions, stored_options
 
-# A translation has at most this many tokens more than its source, as in beam search.
-DEFAULT_EXTRA_TOKENS = 50
-# The options of this search, with the values of the paper's best results.
-DEFAULTS = {"iterations": 10, "length_candidates": 5, "length_ratio": 1.0, "length_alpha": 1.0}
-OPTIONS = (*DEFAULTS, "max_extra_tokens")
-BREADTH = "length_candidates"  # the option that limits how many translations of a sentence can be returned
+
 # Options of `generate` that choose one token after another. Here no token has a next one.
 LEFT_TO_RIGHT_OPTIONS = (
     *("num_beams", "length_penalty", "early_stopping", "do_sample", "temperature", "top_k", "top_p", "min_p"),
@@ -70,12 +66,8 @@ def search(
     stopping_criteria: StoppingCriteriaList,
     generation_config: GenerationConfig,
     *,
-    iterations: int | None = None,
-    length_candidates: int | None = None,
-    length_ratio: float | None = None,
-    length_alpha: float | None = None,
+    options: MaskPredictOptions | None = None,
     num_hypotheses: int = 1,
-    max_extra_tokens: int = DEFAULT_EXTRA_TOKENS,
     history: list[Iteration] | None = None,
     **model_kwargs: Any,
 ) -> torch.LongTensor | GenerateBeamEncoderDecoderOutput:
@@ -86,14 +78,10 @@ def search(
         input_ids: The first token of each translation [B, 1]; `generate` makes it.
         logits_processor: Must be empty.
         stopping_criteria: May have the length limit only.
-        generation_config: `max_length` or `max_new_tokens`, `return_dict_in_generate`, and defaults of the options.
-        iterations: Number of passes of the decoder.
-        length_candidates: Number of lengths that are tried for each sentence.
-        length_ratio: Factor on the predicted lengths.
-        length_alpha: Exponent of the length by which a candidate's log-probability is divided.
+        generation_config: `max_length` or `max_new_tokens`, `return_dict_in_generate`, and the fields of
+            `MaskPredictOptions`.
+        options: All options of the search, in place of those in `generation_config`.
         num_hypotheses: Number of translations of each sentence, best first: `num_return_sequences` of `generate`.
-        max_extra_tokens: Each translation has at most this many tokens more than its source, and never more than
-            `max_length` allows.
         history: A list that receives all iterations of the returned translations.
         model_kwargs: What `generate` prepared for the model: the encoder's output and the source's mask.
 
@@ -102,28 +90,23 @@ def search(
         their tokens.
     """
     _require_all_at_once(generation_config, logits_processor, stopping_criteria, input_ids)
-    given = {
-        "iterations": iterations,
-        "length_candidates": length_candidates,
-        "length_ratio": length_ratio,
-        "length_alpha": length_alpha,
-    }
-    options = {name: _value(name, value, generation_config) for name, value in given.items()}
-    require_options(**options, num_hypotheses=num_hypotheses, max_extra_tokens=max_extra_tokens)
+    options = options or MaskPredictOptions(**stored_options(generation_config, MaskPredictOptions))
+    if num_hypotheses > (most := options.length_candidates):
+        raise ValueError(f"num_return_sequences={num_hypotheses} is more than length_candidates={most} can find.")
 
     states, mask = model_kwargs["encoder_outputs"].last_hidden_state, model_kwargs.get("attention_mask")
     sources = source_lengths(states, mask)
-    limits = (sources + max_extra_tokens).clamp(max=generation_config.max_length - 1) - 1  # without </s>
+    limits = options.longest(sources).clamp(max=generation_config.max_length - 1) - 1  # without </s>
     probabilities = model.length_predictor(states, mask).float().softmax(-1)
     lengths = candidate_lengths(
-        probabilities, sources, limits.clamp(min=1), options["length_candidates"], options["length_ratio"]
+        probabilities, sources, limits.clamp(min=1), options.length_candidates, options.length_ratio
     )  # [B, K]
     if num_hypotheses > (possible := int((lengths > 0).sum(1).min())):
         raise ValueError(f"num_return_sequences={num_hypotheses}: the length limit leaves {possible} lengths to try.")
     states = states.repeat_interleave(lengths.shape[1], 0)
     mask = None if mask is None else mask.repeat_interleave(lengths.shape[1], 0)
-    steps = list(refine(model, states, mask, lengths.flatten(), options["iterations"]))
-    scores, rows = _best(lengths, steps[-1].log_probabilities, options["length_alpha"], num_hypotheses)
+    steps = list(refine(model, states, mask, lengths.flatten(), options.iterations))
+    scores, rows = _best(lengths, steps[-1].log_probabilities, options.length_alpha, num_hypotheses)
     if history is not None:
         history += [Iteration(*(part[rows] for part in step)) for step in steps]
     longest = int(lengths.flatten()[rows].max()) + 1
@@ -135,10 +118,7 @@ def search(
 
 
 def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
-    """`model.generate` with this search.
-
-    A repository with this file as `custom_generate/generate.py` decodes like this by itself.
-    """
+    """`model.generate` with this search."""
     for name in LEFT_TO_RIGHT_ARGUMENTS:
         if kwargs.get(name) is not None:
             raise _left_to_right(name)
@@ -281,41 +261,6 @@ def _best(
 # --- options ---
 
 
-def _value(name: str, given: Any, config: GenerationConfig) -> Any:
-    """The given value, else that of the model's generation config, else the default."""
-    values = (given, getattr(config, name, None), DEFAULTS[name])
-    return next(value for value in values if value is not None)
-
-
-def require_options(
-    iterations: int | None = None,
-    length_candidates: int | None = None,
-    length_ratio: float | None = None,
-    length_alpha: float | None = None,
-    num_hypotheses: int | None = None,
-    max_extra_tokens: int | None = None,
-) -> None:
-    """Refuses values that the search can't use."""
-    for name, value, least in (
-        ("iterations", iterations, 1),
-        ("length_candidates", length_candidates, 1),
-        ("num_return_sequences", num_hypotheses, 1),
-        ("max_extra_tokens", max_extra_tokens, 0),
-    ):
-        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
-            raise ValueError(f"{name}={value!r} must be a whole number of {least} or more.")
-    if length_ratio is not None:
-        is_number = isinstance(length_ratio, int | float) and math.isfinite(length_ratio)
-        if not is_number or not 0.1 <= length_ratio <= 10:
-            raise ValueError(f"length_ratio={length_ratio!r} must lie between 0.1 and 10; 1 is the predicted length.")
-    if length_alpha is not None and not (isinstance(length_alpha, int | float) and 0 <= length_alpha <= 10):
-        raise ValueError(f"length_alpha={length_alpha!r} must lie between 0 and 10; 1 ranks by the mean.")
-    if num_hypotheses is not None and length_candidates is not None and num_hypotheses > length_candidates:
-        raise ValueError(
-            f"num_return_sequences={num_hypotheses} is more than length_candidates={length_candidates} can find."
-        )
-
-
 def _require_all_at_once(
     config: GenerationConfig,
     logits_processor: LogitsProcessorList,
@@ -338,5 +283,5 @@ def _require_all_at_once(
 def _left_to_right(what: str) -> ValueError:
     return ValueError(
         f"{what} is for decoding from left to right, and this model writes all tokens at once: leave it out. The "
-        f"options of mask-predict are {', '.join(OPTIONS)}."
+        f"options of mask-predict are {', '.join(option.name for option in fields(MaskPredictOptions))}."
     )

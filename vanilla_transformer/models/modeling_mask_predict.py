@@ -19,13 +19,14 @@ from transformers.utils import TransformersKwargs, auto_docstring, can_return_tu
 
 from .configuration_mask_predict import MaskPredictConfig
 from .label_smoothing import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
-from .mask_predict_search import generate, source_lengths
+from .mask_predict_search import generate, search, source_lengths
 from .modeling_vanilla_transformer import (
     PACKABLE,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
 from .packed_decoder_steps import PackedPasses, make_packed_passes
+from .search_options import MaskPredictOptions
 
 
 @dataclass
@@ -75,9 +76,9 @@ class MaskPredictModel(VanillaTransformerModel):
 )
 class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGeneration):
     config: MaskPredictConfig
-    search_name = "mask_predict"
+    search = staticmethod(search)
+    search_options = MaskPredictOptions
     is_autoregressive = False
-    beams_can_share_a_row = False
 
     def __init__(self, config: MaskPredictConfig):
         super().__init__(config)
@@ -89,6 +90,9 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Translates with mask-predict: see `mask_predict.search` for its options."""
         return generate(*args, model=self, **kwargs)
+
+    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> None:
+        """No stepper: nothing here goes from left to right."""
 
     def make_passes(
         self, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor

@@ -1,7 +1,6 @@
 """The Transformer of "Attention Is All You Need" (Vaswani et al. 2017), from top to bottom as in its Figure 1.
 
-Section numbers are the paper's. What can vary has a module of its own: `positions`, `scores`, `patterns`,
-`reversible`.
+Section numbers are the paper's. What can vary is a choice of `variants`, and has a module of its own.
 
 Shapes: B batch, S source tokens, T target tokens (in code that serves both stacks: its tokens), H heads, D d_model,
 d_k and d_v width of one head's keys and values, V vocabulary.
@@ -31,16 +30,16 @@ from transformers.utils import TransformersKwargs, auto_docstring, can_return_tu
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention_scores import SCORES, DotProduct, ScaledDotProduct, Score
-from .attention_variants import PATTERNS
-from .configuration_vanilla_transformer import VARIANTS, VanillaTransformerConfig
+from .attention_scores import AttentionScore, DotProduct, ScaledDotProduct
+from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .cpu_dropout import Dropout
+from .decoder_steps import Stepper
 from .embeddings_and_head import TokenEmbedding, TranslationHead
-from .full_attention import FullAttention
+from .full_attention import eager_attention_forward, full_attention_mask, without_cpu_autocast
 from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
-from .packed_decoder_steps import PackedSteps, make_packed_steps
-from .positions import POSITIONS, PositionEncoding, rotate
-from .reversible_layers import run_reversibly
+from .packed_decoder_steps import make_shared_steps
+from .positions import PositionEncoding, rotate
+from .variants import PATTERNS, POSITIONS, RESIDUALS, SCORES, VARIANTS
 
 
 class VanillaTransformerEmbedding(TokenEmbedding):
@@ -54,84 +53,81 @@ class VanillaTransformerEmbedding(TokenEmbedding):
         return super().forward(input_ids) * self.scale  # [B, T, D]
 
 
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None,
-    dropout: float = 0.0,
-    position_bias: torch.Tensor | None = None,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention(Q, K, V) = softmax(score(Q, K)) V (section 3.2.1); the mask adds -inf to the scores of hidden keys.
-
-    The layer's score function computes the scores, `scaling` included.
-    """
-    scores = module.score(query, key)  # [B, H, T, S]
-    if position_bias is not None:
-        scores = scores + position_bias
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
-    output = torch.matmul(weights, value)  # [B, H, T, d_v]
-    return output.transpose(1, 2).contiguous(), weights  # [B, T, H, d_v]
-
-
 class VanillaTransformerAttention(nn.Module):
     """Multi-head attention (section 3.2.2), for its three uses (section 3.2.3).
+
+    Variants are subclasses that override `attend` and, if their masks are not full attention's, the methods that make
+    them. `attn_implementations` lists the library's implementations that can compute a variant, `None` for all.
+    `takes_any_mask` says that `attend` computes full attention under whatever mask it is given: beam search needs that
+    to keep several hypotheses in one row of the batch. `key_projection` is the one that a variant needs, if any.
 
     Args:
         config: The model's configuration.
         num_heads: Heads of this stack.
         layer_idx: Index of this layer's keys and values in the cache.
         is_causal: Whether a token sees only itself and those before it: the decoder's self-attention.
-        pattern: Which keys a query may look at: a key of `PATTERNS`.
     """
 
-    def __init__(
-        self,
-        config: VanillaTransformerConfig,
-        num_heads: int,
-        layer_idx: int,
-        is_causal: bool = False,
-        pattern: str = "full",
-    ):
+    attn_implementations: tuple[str, ...] | None = None
+    takes_any_mask = True
+    key_projection: str | None = None
+
+    def __init__(self, config: VanillaTransformerConfig, num_heads: int, layer_idx: int, is_causal: bool = False):
         super().__init__()
         self.config = config
         self.layer_idx = layer_idx
         self.is_causal = is_causal
         self.d_k = config.d_k or config.d_model // num_heads
         self.d_v = config.d_v or config.d_model // num_heads
-        self.score = SCORES[config.score_function](config, num_heads, self.d_k)
-        self.pattern = PATTERNS[pattern](config, num_heads)
+        self.score = SCORES[config.score_function].load()(config, num_heads, self.d_k)
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        shares_qk = config.share_qk or self.pattern.shares_qk
-        self.k_proj = None if shares_qk else nn.Linear(config.d_model, num_heads * self.d_k)
+        make_key_projection = KEY_PROJECTIONS[self.key_projection or config.key_projection]
+        self.k_proj = make_key_projection(config.d_model, num_heads * self.d_k)
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
+
+    @property
+    def key_layer(self) -> nn.Module:
+        """The layer that projects keys: the queries' if they share it."""
+        return self.q_proj if self.k_proj is None else self.k_proj
 
     def forward(
         self,
         hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
+        attention_mask: Any = None,
         encoder_hidden_states: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Queries come from `hidden_states` [B, T, D]; keys and values from there too, or from the encoder."""
-        query = rotate(_split_heads(self.q_proj(hidden_states), self.d_k), rotation)  # [B, H, T, d_k]
+        query = rotate(split_heads(self.q_proj(hidden_states), self.d_k), rotation)  # [B, H, T, d_k]
         key, value = self._keys_and_values(hidden_states, encoder_hidden_states, past_key_values, rotation)
-        attend: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
+        output, weights = self.attend(query, key, value, attention_mask, **kwargs)
+        return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
+
+    def attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns the output [B, T, H, d_v] and, if the implementation gives them, the weights [B, H, T, S]."""
+        attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        dropout = self.config.attention_dropout if self.training else 0.0
-        options = {"scaling": self.score.scaling, "dropout": dropout, "rotation": rotation, **kwargs}
-        output, weights = self.pattern(attend, self, hidden_states, query, key, value, attention_mask, **options)
-        return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
+        return without_cpu_autocast(attention_interface)(
+            self,
+            query,
+            key,
+            value,
+            attention_mask,
+            scaling=self.score.scaling,
+            dropout=self.config.attention_dropout if self.training else 0.0,
+            **kwargs,
+        )
 
     def _keys_and_values(
         self,
@@ -148,15 +144,84 @@ class VanillaTransformerAttention(nn.Module):
             return layer.keys, layer.values
 
         states = encoder_hidden_states if is_cross_attention else hidden_states
-        project = self.q_proj if self.k_proj is None else self.k_proj
-        key = rotate(_split_heads(project(states), self.d_k), rotation)
-        value = _split_heads(self.v_proj(states), self.d_v)
+        key = rotate(split_heads(self.key_layer(states), self.d_k), rotation)
+        value = split_heads(self.v_proj(states), self.d_v)
         if past_key_values is None:
             return key, value
         if is_cross_attention:
             past_key_values.is_updated[self.layer_idx] = True
             return past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
         return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
+
+    # --- what a stack asks of its attention, once for all layers ---
+
+    @classmethod
+    def make_mask(
+        cls,
+        config: VanillaTransformerConfig,
+        embeddings: torch.Tensor,
+        padding_mask: torch.Tensor | None,
+        *,
+        is_causal: bool,
+        past_key_values: Cache | None = None,
+    ) -> Any:
+        """Makes the mask that `attend` is given. The arguments are those of `full_attention_mask`."""
+        return full_attention_mask(
+            config, embeddings, padding_mask, is_causal=is_causal, past_key_values=past_key_values
+        )
+
+    @classmethod
+    def make_encoder_mask(
+        cls,
+        config: VanillaTransformerConfig,
+        embeddings: torch.Tensor,
+        padding_mask: torch.Tensor | None,
+        global_attention_mask: torch.Tensor | None = None,
+    ) -> Any:
+        """Makes the encoder's mask. A variant with global tokens overrides this; others refuse them.
+
+        Args:
+            config: The model's configuration.
+            embeddings: What enters the layers [B, T, D].
+            padding_mask: 1 for tokens and 0 for padding [B, T]; `None` for no padding.
+            global_attention_mask: 1 for tokens that attend to all tokens and that all tokens attend to [B, T].
+        """
+        if global_attention_mask is not None:
+            raise ValueError(
+                f"attention_pattern={config.attention_pattern!r} has no global tokens: leave out "
+                "global_attention_mask, or make the model with attention_pattern='longformer'."
+            )
+        return cls.make_mask(config, embeddings, padding_mask, is_causal=False)
+
+    @classmethod
+    def position_arguments(
+        cls,
+        encoding: PositionEncoding,
+        query_positions: torch.Tensor,
+        key_positions: torch.Tensor | None,
+        attention_mask: Any,
+    ) -> dict[str, Any]:
+        """Asks the position encoding what self-attention needs, as keyword arguments for it.
+
+        Args:
+            encoding: The stack's position encoding.
+            query_positions: Positions of the queries [T].
+            key_positions: Positions of all keys [S].
+            attention_mask: From `make_mask`.
+        """
+        return encoding.for_attention(query_positions, key_positions)
+
+
+# Keys have a projection of their own, or that of the queries.
+KEY_PROJECTIONS: dict[str, Callable[[int, int], nn.Linear | None]] = {
+    "separate": nn.Linear,
+    "shared": lambda in_features, out_features: None,
+}
+
+
+def split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
+    """[B, T, H * width] -> [B, H, T, width]. H is inferred: with tensor parallelism a rank has only some heads."""
+    return states.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
 class VanillaTransformerFeedForward(nn.Module):
@@ -178,7 +243,10 @@ class VanillaTransformerPostNorm(nn.Module):
     in Figure 1 (sections 3.1 and 5.4).
 
     The sub-layer is passed as a function. The hooks of `device_map` would move a module to the device of this one.
+    `needs_last_norm` says that the output of the last layer is not normalised yet.
     """
+
+    needs_last_norm = False
 
     def __init__(self, config: VanillaTransformerConfig):
         super().__init__()
@@ -188,32 +256,28 @@ class VanillaTransformerPostNorm(nn.Module):
     def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return self.norm(hidden_states + self.dropout(sublayer(hidden_states)))
 
+    @staticmethod
+    def run_encoder(
+        layers: nn.ModuleList,
+        hidden_states: torch.Tensor,
+        attention_mask: Any,
+        position_arguments: dict[str, Any],
+        **kwargs: Any,
+    ) -> torch.Tensor:
+        """Runs encoder layers one after the other, each on the output of the one before it."""
+        for layer in layers:
+            hidden_states = layer(hidden_states, attention_mask, position_arguments, **kwargs)
+        return hidden_states
+
 
 class VanillaTransformerPreNorm(VanillaTransformerPostNorm):
     """x + Dropout(Sublayer(LayerNorm(x))): not the paper's order, but one that trains deep stacks without warm-up
     (Xiong et al. 2020, "On Layer Normalization in the Transformer Architecture")."""
 
+    needs_last_norm = True
+
     def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return hidden_states + self.dropout(sublayer(self.norm(hidden_states)))
-
-
-class VanillaTransformerReversibleNorm(VanillaTransformerPreNorm):
-    """The same on two streams (x1, x2), from which it makes (x2, x1 + Dropout(Sublayer(LayerNorm(x2)))): see
-    `reversible`. The streams are the halves of the last dimension."""
-
-    def branch(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        return self.dropout(sublayer(self.norm(hidden_states)))
-
-    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
-        first, second = hidden_states.chunk(2, dim=-1)
-        return torch.cat([second, first + self.branch(second, sublayer)], dim=-1)
-
-
-RESIDUALS = {
-    "post": VanillaTransformerPostNorm,
-    "pre": VanillaTransformerPreNorm,
-    "reversible": VanillaTransformerReversibleNorm,
-}
 
 
 class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
@@ -221,10 +285,9 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
-        residual = RESIDUALS["reversible" if config.reversible else config.norm_placement]
-        self.self_attn = VanillaTransformerAttention(
-            config, config.encoder_attention_heads, layer_idx, pattern=config.attention_pattern
-        )
+        residual = RESIDUALS[config.norm_placement].load()
+        attention = PATTERNS[config.attention_pattern].load()
+        self.self_attn = attention(config, config.encoder_attention_heads, layer_idx)
         self.self_attn_residual = residual(config)
         self.feed_forward = VanillaTransformerFeedForward(config, config.encoder_ffn_dim)
         self.feed_forward_residual = residual(config)
@@ -233,12 +296,12 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        positions: dict[str, Any],
+        position_arguments: dict[str, Any],
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         hidden_states = self.self_attn_residual(
             hidden_states,
-            lambda states: self.self_attn(states, attention_mask=attention_mask, **positions, **kwargs)[0],
+            lambda states: self.self_attn(states, attention_mask=attention_mask, **position_arguments, **kwargs)[0],
         )
         return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
 
@@ -248,14 +311,9 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
-        residual = RESIDUALS[config.norm_placement]
-        self.self_attn = VanillaTransformerAttention(
-            config,
-            config.decoder_attention_heads,
-            layer_idx,
-            is_causal=config.decoder_is_causal,
-            pattern=config.decoder_attention_pattern,
-        )
+        residual = RESIDUALS[config.in_decoder("norm_placement")].load()
+        attention = PATTERNS[config.in_decoder("attention_pattern")].load()
+        self.self_attn = attention(config, config.decoder_attention_heads, layer_idx, config.decoder_is_causal)
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
         self.encoder_attn_residual = residual(config)
@@ -266,7 +324,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         self,
         hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None,
-        positions: dict[str, Any],
+        position_arguments: dict[str, Any],
         encoder_hidden_states: torch.Tensor,
         encoder_attention_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
@@ -275,7 +333,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         hidden_states = self.self_attn_residual(
             hidden_states,
             lambda states: self.self_attn(
-                states, attention_mask=attention_mask, past_key_values=past_key_values, **positions, **kwargs
+                states, attention_mask=attention_mask, past_key_values=past_key_values, **position_arguments, **kwargs
             )[0],
         )
         hidden_states = self.encoder_attn_residual(
@@ -322,14 +380,14 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, Score | PositionEncoding):
+        elif isinstance(module, AttentionScore | PositionEncoding):
             module.reset_parameters()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Refuses implementations that can't compute the config's score, positions or pattern."""
         for field, registry in VARIANTS.items():
             value = getattr(self.config, field)
-            supported = registry[value].attn_implementations
+            supported = getattr(registry[value].load(), "attn_implementations", None)
             if supported is not None and requested_attention is None and "sdpa" not in supported:
                 requested_attention = supported[0]
             if supported is not None and requested_attention not in (None, *supported):
@@ -367,13 +425,13 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         super().__init__(config)
         scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
-        self.embed_positions = POSITIONS[config.position_encoding](config, num_heads, is_causal)
-        self.pattern = PATTERNS[config.attention_pattern]
+        self.embed_positions = POSITIONS[config.position_encoding].load()(config, num_heads, is_causal)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
-        # With the norm before each sub-layer, the output of the last layer is not normalised yet.
-        is_pre_norm = config.norm_placement == "pre"
-        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if is_pre_norm else nn.Identity()
+        self.self_attention: type[VanillaTransformerAttention] = type(layers[0].self_attn)
+        self.residual: type[VanillaTransformerPostNorm] = type(layers[0].self_attn_residual)
+        needs_norm = self.residual.needs_last_norm
+        self.norm = nn.LayerNorm(config.d_model, eps=config.layer_norm_eps) if needs_norm else nn.Identity()
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -414,7 +472,6 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
     def __init__(self, config: VanillaTransformerConfig):
         layers = [VanillaTransformerEncoderLayer(config, layer_idx) for layer_idx in range(config.encoder_layers)]
         super().__init__(config, config.vocab_size, config.encoder_attention_heads, layers)
-        self.run = run_reversibly if config.reversible else run_in_turn
 
     @merge_with_config_defaults
     @capture_outputs
@@ -434,20 +491,17 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
         """
         embeddings = self.embed(input_ids, inputs_embeds)
         positions = self.number(embeddings)
-        attention_mask = self.pattern.encoder_mask(self.config, embeddings, attention_mask, global_attention_mask)
+        attention_mask = self.self_attention.make_encoder_mask(
+            self.config, embeddings, attention_mask, global_attention_mask
+        )
+        position_arguments = self.self_attention.position_arguments(
+            self.embed_positions, positions, positions, attention_mask
+        )
         hidden_states = self.enter(embeddings, positions)
-        for_attention = self.pattern.for_attention(self.embed_positions, positions, positions, attention_mask)
-        hidden_states = self.run(self.layers, hidden_states, attention_mask, for_attention, **kwargs)
+        hidden_states = self.residual.run_encoder(
+            self.layers, hidden_states, attention_mask, position_arguments, **kwargs
+        )
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
-
-
-def run_in_turn(
-    layers: nn.ModuleList, hidden_states: torch.Tensor, attention_mask: Any, positions: dict[str, Any], **kwargs: Any
-) -> torch.Tensor:
-    """Runs encoder layers one after the other, each on the output of the one before it."""
-    for layer in layers:
-        hidden_states = layer(hidden_states, attention_mask, positions, **kwargs)
-    return hidden_states
 
 
 class VanillaTransformerDecoder(VanillaTransformerStack):
@@ -464,7 +518,6 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         super().__init__(
             config, config.output_vocab_size, config.decoder_attention_heads, layers, config.decoder_is_causal
         )
-        self.pattern = PATTERNS[config.decoder_attention_pattern]
 
     @merge_with_config_defaults
     @capture_outputs
@@ -488,7 +541,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         past_self_attention = None if past_key_values is None else past_key_values.self_attention_cache
 
         embeddings = self.embed(input_ids, inputs_embeds)
-        attention_mask = self.pattern.mask(
+        attention_mask = self.self_attention.make_mask(
             self.config,
             embeddings,
             attention_mask,
@@ -537,12 +590,14 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
                 length, _ = past_key_values.self_attention_cache.get_mask_sizes(length, 0)
             key_positions = torch.arange(length, device=embeddings.device)
         hidden_states = self.enter(embeddings, positions)
-        for_attention = self.pattern.for_attention(self.embed_positions, positions, key_positions, attention_mask)
+        position_arguments = self.self_attention.position_arguments(
+            self.embed_positions, positions, key_positions, attention_mask
+        )
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states,
                 attention_mask,
-                for_attention,
+                position_arguments,
                 encoder_hidden_states,
                 encoder_attention_mask=encoder_attention_mask,
                 past_key_values=past_key_values,
@@ -639,18 +694,12 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         """The longest source or target in tokens that the position encoding can number; `None` for no limit."""
         return self.model.decoder.embed_positions.max_length
 
-    @property
-    def beams_can_share_a_row(self) -> bool:
-        """Whether the tokens of several hypotheses can be in one row of the batch, kept apart by a mask.
-
-        Beam search then decodes with `model.decoder.run`.
-        """
-        takes_any_mask = PATTERNS[self.config.decoder_attention_pattern].takes_any_mask
-        return takes_any_mask and self.config._attn_implementation in ("eager", "sdpa", "sdpa_float64")
-
-    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> PackedSteps | None:
-        """Lets beam search run packed layers, if the decoder is made of `PACKABLE` modules only."""
-        return make_packed_steps(self, beams, model_kwargs, PACKABLE)
+    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> Stepper | None:
+        """Lets beam search keep the beams of a sentence in one row, if the attention can tell them apart by a mask."""
+        takes_any_mask = self.model.decoder.self_attention.takes_any_mask
+        if not takes_any_mask or self.config._attn_implementation not in ("eager", "sdpa", "sdpa_float64"):
+            return None
+        return make_shared_steps(self, beams, model_kwargs, PACKABLE)
 
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
         """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
@@ -733,18 +782,14 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         )
 
 
-# The modules whose computation `decoder_step` repeats. A subclass may compute something else, so it is not among them.
+# The modules whose computation `packed_decoder_steps` repeats. Subclasses are not among them: they may compute
+# something else.
 PACKABLE = (
     *(VanillaTransformerDecoder, VanillaTransformerDecoderLayer, VanillaTransformerAttention),
     *(VanillaTransformerFeedForward, VanillaTransformerPostNorm, VanillaTransformerPreNorm),
-    *(VanillaTransformerEmbedding, Dropout, FullAttention, ScaledDotProduct, DotProduct),
+    *(VanillaTransformerEmbedding, Dropout, ScaledDotProduct, DotProduct),
     *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
 )
-
-
-def _split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
-    """[B, T, H * width] -> [B, H, T, width]. H is inferred: with tensor parallelism a rank has only some heads."""
-    return states.unflatten(-1, (-1, width)).transpose(1, 2)
 
 
 __all__ = [

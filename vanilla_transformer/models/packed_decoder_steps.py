@@ -25,15 +25,19 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
+from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.utils import is_torchdynamo_compiling
 
-from .beam_search import DEFAULT_EXTRA_TOKENS, RowPerSentence
+from .decoder_steps import is_pair
+from .full_attention import additive
+from .search_options import SearchOptions
 
 
-def make_packed_steps(
+def make_shared_steps(
     model: PreTrainedModel, beams: int, model_kwargs: dict[str, Any], known: Collection[type[nn.Module]]
-) -> "PackedSteps | None":
-    """Returns a stepper for beam search, or `None` for a decoder that must run layer by layer.
+) -> "RowPerSentence | None":
+    """Returns a stepper that keeps the beams of a sentence in one row, or `None` where that is not possible.
 
     Args:
         model: The model.
@@ -41,8 +45,9 @@ def make_packed_steps(
         model_kwargs: What `generate` prepared for the model.
         known: The classes of modules whose computation this module repeats.
     """
-    fits = RowPerSentence.fits(model, model_kwargs) and can_be_packed(model, known)
-    return PackedSteps(model, beams, model_kwargs) if fits else None
+    if not RowPerSentence.fits(model, model_kwargs):
+        return None
+    return (PackedSteps if can_be_packed(model, known) else RowPerSentence)(model, beams, model_kwargs)
 
 
 def make_packed_passes(
@@ -155,8 +160,7 @@ class PackedLayer:
         own, source, feed_forward = layer.self_attn, layer.encoder_attn, layer.feed_forward
         self.heads, self.is_pre_norm = own.q_proj.out_features // own.d_k, is_pre_norm
         self.scaling: float = own.score.scaling
-        key = own.q_proj if own.k_proj is None else own.k_proj
-        self.query_key_value = pack(own.q_proj, key, own.v_proj)
+        self.query_key_value = pack(own.q_proj, own.key_layer, own.v_proj)
         self.source_query = pack(source.q_proj)
         self.fc1 = pack(feed_forward.fc1)
         self.activation: Callable[[torch.Tensor], torch.Tensor] = feed_forward.activation
@@ -279,8 +283,7 @@ class Masks:
     def __init__(self, shape: tuple[int, int], heads: int, prefix_length: int, source: torch.Tensor | None):
         self.heads = heads
         self.visible = torch.zeros(*shape, prefix_length)  # [B, K, T], as a number that is added to scores
-        own_slot = torch.full((shape[1], shape[1]), torch.finfo(torch.float32).min).fill_diagonal_(0.0)
-        self.own_slot = own_slot  # [K, K]
+        self.own_slot = additive(torch.eye(shape[1], dtype=torch.bool), torch.float32)  # [K, K]
         self.source_mask = None if source is None else _as_numbers(source).expand(-1, -1, shape[1], -1)
         self.own: torch.Tensor | None = None
         self.source = self._for_heads(self.source_mask)
@@ -334,9 +337,7 @@ class PassMasks(NamedTuple):
 
 
 def _as_numbers(mask: torch.Tensor) -> torch.Tensor:
-    if mask.dtype != torch.bool:
-        return mask
-    return torch.zeros(mask.shape).masked_fill_(~mask, torch.finfo(torch.float32).min)
+    return additive(mask, torch.float32) if mask.dtype == torch.bool else mask
 
 
 def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
@@ -346,7 +347,116 @@ def _with_room(states: torch.Tensor, length: int) -> torch.Tensor:
     return room
 
 
-# --- the stepper ---
+# --- the steppers ---
+
+
+class RowPerSentence:
+    """Runs a decoder with full attention: a row of the batch is a sentence, and its beams are the row's tokens.
+
+    All beams of a sentence look at one copy of the source's keys and values, in one product. Nothing is reordered: the
+    keys and values of all beams stay where they were written, and a mask shows each beam those of its own tokens.
+    """
+
+    can_drop = True
+
+    @staticmethod
+    def fits(model: PreTrainedModel, model_kwargs: dict) -> bool:
+        """Whether the model is on one device, and its cache may be replaced by this one."""
+        cache = model_kwargs.get("past_key_values")
+        return (
+            len(set(getattr(model, "hf_device_map", {}).values())) <= 1  # the whole model is on one device
+            and bool(model_kwargs.get("use_cache"))
+            and is_pair(cache)
+            and isinstance(cache.self_attention_cache, DynamicCache)
+            and not cache.get_seq_length()
+            and model_kwargs.get("decoder_attention_mask") is None
+        )
+
+    def __init__(self, model: PreTrainedModel, beams: int, model_kwargs: dict):
+        self.lm_head, self.decoder, self.beams = model.lm_head, model.model.decoder, beams
+        self.states = model_kwargs["encoder_outputs"].last_hidden_state[::beams]
+        mask = model_kwargs.get("attention_mask")
+        self.source_mask = create_bidirectional_mask(
+            config=model.config,
+            inputs_embeds=self.states[:, :1],
+            attention_mask=None if mask is None else mask[::beams],
+            encoder_hidden_states=self.states,
+        )
+        layers = len(self.decoder.layers)
+        self_attention = Cache(layers=[GrowingLayer() for _ in range(layers)])
+        self.cache = EncoderDecoderCache(self_attention, Cache(layers=[DynamicLayer() for _ in range(layers)]))
+        self.prefix_length = 0
+
+    def start(self, prefix: torch.Tensor) -> torch.Tensor:
+        self.prefix_length = prefix.shape[1]
+        embeddings = self.decoder.embed_tokens(prefix)
+        mask = self.decoder.self_attention.make_mask(self.decoder.config, embeddings, None, is_causal=True)
+        positions = torch.arange(self.prefix_length, device=prefix.device)
+        return self.lm_head(self._run(embeddings, positions, mask)[:, -1:])
+
+    def step(self, hypotheses: torch.Tensor) -> torch.Tensor:
+        embeddings = self.decoder.embed_tokens(hypotheses[:, :, -1, 0])  # [B, K, D]
+        position = torch.tensor([hypotheses.shape[2] - 1], device=hypotheses.device)  # the same for all beams
+        mask = self._visible(hypotheses, embeddings.dtype) if self.beams > 1 else None  # one beam sees everything
+        return self.lm_head(self._run(embeddings, position, mask))
+
+    def keep(self, sentences: torch.Tensor) -> None:
+        """Drops all other sentences from the batch."""
+        self.states = self.states[sentences]
+        self.cache.self_attention_cache.batch_select_indices(sentences)
+        self.cache.cross_attention_cache.batch_select_indices(sentences)
+        if self.source_mask is not None:
+            self.source_mask = self.source_mask[sentences]
+
+    def _run(self, embeddings: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        acts_on_scores = self.decoder.embed_positions.acts_on == "scores"
+        key_positions = self._key_positions(positions) if acts_on_scores else None
+        return self.decoder.run(
+            embeddings, positions, mask, self.states, self.source_mask, self.cache, key_positions=key_positions
+        )
+
+    def _key_positions(self, positions: torch.Tensor) -> torch.Tensor:
+        """Positions [P + steps * K] of all keys: those of the prefix, then K at each position."""
+        prefix = torch.arange(self.prefix_length, device=positions.device)
+        generated = torch.arange(self.prefix_length, int(positions[-1]) + 1, device=positions.device)
+        return torch.cat([prefix, generated.repeat_interleave(self.beams)])
+
+    def _visible(self, hypotheses: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The mask [B, 1, K, P + steps * K] that shows each beam the keys of its own tokens."""
+        sentences, beams = hypotheses.shape[:2]
+        slots = torch.arange(beams, device=hypotheses.device)
+        # `origins[t + 1]` is the beam slot that token t was written to; the newest token is still in its own slot.
+        origins = hypotheses[:, :, self.prefix_length + 1 :, 1]  # [B, K, steps - 1]
+        written_to = torch.cat([origins, slots[:, None].expand(sentences, -1, 1)], dim=-1)
+        visible = (written_to[..., None] == slots).flatten(2)  # [B, K, steps * K]
+        visible = torch.nn.functional.pad(visible, (self.prefix_length, 0), value=True)
+        return additive(visible, dtype)[:, None]
+
+
+class GrowingLayer(DynamicLayer):
+    """Keys and values [B, H, T, d] with room to grow, so that a new token does not copy the earlier ones."""
+
+    keys: torch.Tensor
+    values: torch.Tensor
+
+    def update(
+        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        start = self.get_seq_length()
+        end = start + key_states.shape[-2]
+        if start == 0:
+            self.dtype, self.device, self.is_initialized = key_states.dtype, key_states.device, True
+            self.room = [_with_room(states, 2 * end + 32) for states in (key_states, value_states)]
+        elif end > self.room[0].shape[-2]:
+            self.room = [_with_room(states, 2 * end) for states in (self.keys, self.values)]
+        for room, states in zip(self.room, (key_states, value_states), strict=True):
+            room[:, :, start:end] = states
+        self.keys, self.values = (room[:, :, :end] for room in self.room)
+        return self.keys, self.values
+
+    def batch_select_indices(self, indices: torch.Tensor) -> None:
+        self.room = [_with_room(states[indices], states.shape[-2] + 64) for states in (self.keys, self.values)]
+        self.keys, self.values = (room[:, :, : self.keys.shape[-2]] for room in self.room)
 
 
 class PackedSteps(RowPerSentence):
@@ -354,14 +464,14 @@ class PackedSteps(RowPerSentence):
 
     def __init__(self, model: PreTrainedModel, beams: int, model_kwargs: dict[str, Any]):
         super().__init__(model, beams, model_kwargs)
-        is_pre_norm = model.config.norm_placement == "pre"
+        is_pre_norm = self.decoder.residual.needs_last_norm
         self.layers = [PackedLayer(layer, is_pre_norm) for layer in self.decoder.layers]
         self.output = pack(model.lm_head)
         self.logits = torch.empty(len(self.states) * beams, model.lm_head.out_features)
 
     def start(self, prefix: torch.Tensor) -> torch.Tensor:
         logits = super().start(prefix)
-        shape, steps = (len(prefix), self.beams), self.states.shape[1] + DEFAULT_EXTRA_TOKENS
+        shape, steps = (len(prefix), self.beams), SearchOptions().longest(self.states.shape[1])
         caches = zip(self.cache.self_attention_cache.layers, self.cache.cross_attention_cache.layers, strict=True)
         self.memories = [
             LayerMemory(shape, (own.keys, own.values), (source.keys, source.values), steps) for own, source in caches
@@ -402,7 +512,7 @@ class PackedPasses:
         self, model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
     ):
         self.decoder = model.model.decoder
-        is_pre_norm = model.config.norm_placement == "pre"
+        is_pre_norm = self.decoder.residual.needs_last_norm
         self.layers = [PackedLayer(layer, is_pre_norm) for layer in self.decoder.layers]
         sources = [_source_keys_and_values(layer.encoder_attn, states) for layer in self.decoder.layers]
         self.memories = [SourceMemory((len(is_token), is_token.shape[1]), source) for source in sources]
@@ -420,7 +530,7 @@ class PackedPasses:
 
 def _source_keys_and_values(attention: nn.Module, states: torch.Tensor) -> Sequence[torch.Tensor]:
     """Keys and values of the source, each [B, H, S, d]."""
-    key = attention.q_proj if attention.k_proj is None else attention.k_proj
-    projected = pack(attention.v_proj, key)(states.flatten(0, 1))  # the query's layer is packed by itself
+    packed = pack(attention.v_proj, attention.key_layer)  # the query's layer is packed by itself
+    projected = packed(states.flatten(0, 1))
     values, keys = projected.view(*states.shape[:2], 2, -1, attention.d_k).permute(2, 0, 3, 1, 4)
     return keys, values

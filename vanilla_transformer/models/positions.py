@@ -7,7 +7,7 @@ An encoding tells the stack where tokens are. It declares what it acts on, and o
 - `"scores"`: `for_attention` returns a `position_bias`, which is added to the attention scores.
 
 Positions come as a tensor of numbers, because beam search keeps several hypotheses in one row of the batch: there a
-token's number is not its index. An encoding from elsewhere is registered with `POSITIONS["mine"] = MyPositions`.
+token's number is not its index. `variants.POSITIONS` has the names.
 
 Shapes: B batch, T tokens, S keys, H heads, D d_model, d width of a head's queries and keys.
 """
@@ -39,10 +39,6 @@ class PositionEncoding(nn.Module):
     acts_on: Literal["nothing", "embeddings", "queries_and_keys", "scores"]
     max_length: int | None = None
     attn_implementations: tuple[str, ...] | None = None
-
-    @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        """Raises a `ValueError` for a config that this encoding does not fit. Runs whenever a config is made."""
 
     def reset_parameters(self) -> None:
         """Initialises the parameters, with the functions of `transformers.initialization`."""
@@ -84,14 +80,6 @@ class SinusoidalPositions(AddedPositions):
         super().__init__()
         self.d_model = config.d_model
 
-    @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        if config.d_model % 2:
-            raise ValueError(
-                f"d_model={config.d_model} is odd, but sinusoids come in pairs of sine and cosine: make it even, or "
-                "set position_encoding='learned'."
-            )
-
     def exponents(self, like: torch.Tensor) -> torch.Tensor:
         """The power of 10000 in the wavelength of each sine-cosine pair: 2i/D for i = 0 .. D/2 - 1."""
         return torch.arange(0, self.d_model, 2, dtype=like.dtype, device=like.device) / self.d_model
@@ -130,14 +118,6 @@ class SinusoidalFairseqPositions(SinusoidalTensor2TensorPositions):
     def __init__(self, config: "VanillaTransformerConfig", num_heads: int = 1, is_causal: bool = False):
         super().__init__(config, num_heads, is_causal)
         self.first = int(config.pad_token_id or 0) + 1
-
-    @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        super().validate(config)
-        if config.pad_token_id is None:
-            raise ValueError(
-                "position_encoding='sinusoidal_fairseq' counts positions from pad_token_id + 1: set pad_token_id."
-            )
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         return super().forward(positions + self.first)
@@ -196,14 +176,6 @@ class RotaryPositions(PositionEncoding):
         super().__init__()
         self.d_k = config.d_k or config.d_model // num_heads
 
-    @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        for heads in (config.encoder_attention_heads, config.decoder_attention_heads):
-            if (d_k := config.d_k or config.d_model // heads) % 2:
-                raise ValueError(
-                    f"d_k={d_k} is odd, but rotary positions rotate pairs of features: choose an even width of heads."
-                )
-
     def for_attention(self, query_positions: torch.Tensor, key_positions: torch.Tensor | None) -> dict[str, Any]:
         exponents = torch.arange(0, self.d_k, 2, dtype=torch.float32, device=query_positions.device) / self.d_k
         angles = query_positions[:, None] * torch.pow(10000.0, -exponents)  # [T, d/2]
@@ -228,17 +200,6 @@ class RelativePositions(PositionEncoding):
         self.bias = nn.Parameter(torch.empty(config.relative_attention_num_buckets, num_heads))
         self.reset_parameters()
 
-    @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        buckets, furthest = config.relative_attention_num_buckets, config.relative_attention_max_distance
-        if buckets < 4 or buckets % 4:
-            raise ValueError(f"relative_attention_num_buckets={buckets} must be a positive multiple of 4.")
-        if furthest <= buckets // 2:
-            raise ValueError(
-                f"relative_attention_max_distance={furthest} must be greater than {buckets // 2}, the distances "
-                "that have a bucket of their own."
-            )
-
     def reset_parameters(self) -> None:
         init.normal_(self.bias, std=self.initial_deviation)
 
@@ -260,20 +221,6 @@ class RelativePositions(PositionEncoding):
         ratio = torch.log(distances.clamp(min=1).float() / single) / math.log(self.max_distance / single)
         logarithmic = (single + (ratio * (buckets - single)).long()).clamp(max=buckets - 1)
         return first + torch.where(distances < single, distances, logarithmic)
-
-
-POSITIONS: dict[str, type[PositionEncoding]] = {
-    "sinusoidal": SinusoidalPositions,
-    "sinusoidal_halves": SinusoidalHalvesPositions,
-    "sinusoidal_tensor2tensor": SinusoidalTensor2TensorPositions,
-    "sinusoidal_fairseq": SinusoidalFairseqPositions,
-    "learned": LearnedPositions,
-    "concatenated": ConcatenatedPositions,
-    "relative": RelativePositions,
-    "rotary": RotaryPositions,
-    "integer": IntegerPositions,
-    "none": NoPositions,
-}
 
 
 def rotate(states: torch.Tensor, rotation: tuple[torch.Tensor, torch.Tensor] | None) -> torch.Tensor:

@@ -16,8 +16,26 @@ import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
 
+from .modeling_vanilla_transformer import VanillaTransformerPreNorm
+
 
 Streams = tuple[torch.Tensor, ...]
+
+
+class ReversibleNorm(VanillaTransformerPreNorm):
+    """Pre-norm on two streams (x1, x2), from which it makes (x2, x1 + Dropout(Sublayer(LayerNorm(x2)))). The streams
+    are the halves of the last dimension."""
+
+    def branch(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        return self.dropout(sublayer(self.norm(hidden_states)))
+
+    def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
+        first, second = hidden_states.chunk(2, dim=-1)
+        return torch.cat([second, first + self.branch(second, sublayer)], dim=-1)
+
+    @staticmethod
+    def run_encoder(*args: Any, **kwargs: Any) -> torch.Tensor:
+        return run_reversibly(*args, **kwargs)
 
 
 class Unit(NamedTuple):
@@ -29,7 +47,11 @@ class Unit(NamedTuple):
 
 
 def run_reversibly(
-    layers: nn.ModuleList, hidden_states: torch.Tensor, attention_mask: Any, positions: dict[str, Any], **kwargs: Any
+    layers: nn.ModuleList,
+    hidden_states: torch.Tensor,
+    attention_mask: Any,
+    position_arguments: dict[str, Any],
+    **kwargs: Any,
 ) -> torch.Tensor:
     """Runs encoder layers whose residuals are reversible. Both streams start alike; the result is their mean.
 
@@ -38,28 +60,28 @@ def run_reversibly(
     Args:
         layers: Encoder layers.
         hidden_states: What enters the first layer [B, T, D].
-        attention_mask: From the attention pattern.
-        positions: What self-attention needs of the position encoding.
+        attention_mask: From the layers' attention.
+        position_arguments: What self-attention needs of the position encoding.
         kwargs: Further arguments of the layers.
     """
     streams = torch.cat([hidden_states, hidden_states], dim=-1)  # [B, T, 2D]
     keeps_states = kwargs.get("output_hidden_states", layers[0].self_attn.config.output_hidden_states)
-    units = [unit for layer in layers for unit in _units(layer, attention_mask, positions, **kwargs)]
-    shared = [tensor for tensor in _tensors(positions) if tensor.requires_grad]
+    units = [unit for layer in layers for unit in _units(layer, attention_mask, position_arguments, **kwargs)]
+    shared = [tensor for tensor in _tensors(position_arguments) if tensor.requires_grad]
     inputs = [*shared, *(parameter for unit in units for parameter in unit.parameters)]
     needs_gradients = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in (streams, *inputs))
     if needs_gradients and not keeps_states:
         streams = _Reversible.apply(streams, units, shared, *inputs)
     else:
         for layer in layers:
-            streams = layer(streams, attention_mask, positions, **kwargs)
+            streams = layer(streams, attention_mask, position_arguments, **kwargs)
     first, second = streams.chunk(2, dim=-1)
     return (first + second) / 2
 
 
-def _units(layer: nn.Module, attention_mask: Any, positions: dict[str, Any], **kwargs: Any) -> Iterator[Unit]:
+def _units(layer: nn.Module, attention_mask: Any, position_arguments: dict[str, Any], **kwargs: Any) -> Iterator[Unit]:
     def attend(states: torch.Tensor) -> torch.Tensor:
-        return layer.self_attn(states, attention_mask=attention_mask, **positions, **kwargs)[0]
+        return layer.self_attn(states, attention_mask=attention_mask, **position_arguments, **kwargs)[0]
 
     for residual, sublayer, module in (
         (layer.self_attn_residual, attend, layer.self_attn),
@@ -69,9 +91,9 @@ def _units(layer: nn.Module, attention_mask: Any, positions: dict[str, Any], **k
         yield Unit(residual, sublayer, [parameter for parameter in parameters if parameter.requires_grad])
 
 
-def _tensors(positions: dict[str, Any]) -> Iterator[torch.Tensor]:
+def _tensors(position_arguments: dict[str, Any]) -> Iterator[torch.Tensor]:
     """The tensors among the arguments, some of which are pairs."""
-    for value in positions.values():
+    for value in position_arguments.values():
         yield from (value,) if torch.is_tensor(value) else value
 
 

@@ -1,22 +1,46 @@
-"""What the configs of this package's translation models share: vocabularies, special tokens, and checks of fields."""
+"""What the configs of this package's models share: saving with code, vocabularies, special tokens and checks."""
 
+import os
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from transformers.dynamic_module_utils import custom_object_save
+
+from .auto_map import MODELS, auto_map_of
 from .spelling import suggestion
 
 
-class TranslationConfig:
+class SharedConfiguration:
     """Mixin for configs with the fields `vocab_size`, `target_vocab_size`, `share_encoder_decoder_embeddings`,
     `tie_word_embeddings` and the ids of special tokens."""
 
     # Attributes of the config class.
+    model_type: ClassVar[str]
     __dataclass_fields__: ClassVar[dict[str, Any]]
     attribute_map: dict[str, str]
     vocab_size: Any
     target_vocab_size: Any
     share_encoder_decoder_embeddings: Any
     tie_word_embeddings: Any
+
+    def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
+        """Saves the config with the code of its model, and points at that code in `auto_map`.
+
+        So whatever is saved or pushed, by the library's own `save_pretrained` of a model, its trainer or `export`, can
+        be loaded without this package (`trust_remote_code=True`). The config carries the code and not the model: its
+        class stays the same where a wrapper such as FSDP 2 changes the model's.
+        """
+        os.makedirs(save_directory, exist_ok=True)
+        before = self.__dict__.pop("auto_map", None)
+        if MODELS.get(self.model_type, ("",))[0] == type(self).__name__:  # not a subclass from elsewhere
+            custom_object_save(self, save_directory)
+            self.auto_map = auto_map_of(self.model_type)
+        try:
+            super().save_pretrained(save_directory, **kwargs)  # type: ignore[misc]
+        finally:
+            self.__dict__.pop("auto_map", None)
+            if before is not None:
+                self.auto_map = before
 
     @property
     def output_vocab_size(self) -> int:

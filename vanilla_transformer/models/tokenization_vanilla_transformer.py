@@ -13,10 +13,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedTokenizerFast
-from transformers.utils import cached_file
-
-from vanilla_transformer.hub.loading import errors_in_one_sentence, find_model
+from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
@@ -89,28 +86,6 @@ def train_tokenizer(
     return PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, split_special_tokens=True, clean_up_tokenization_spaces=False, **SPECIAL_TOKENS
     )
-
-
-def load_tokenizers(
-    name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any
-) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
-    """Loads the joint or source tokenizer of a folder or a Hub repository, and the target's if there is one.
-
-    Args:
-        name_or_path: Folder, or name on the Hub.
-        trust_remote_code: Whether to run Python files of the folder.
-        options: Those of `from_pretrained`, such as `revision`.
-    """
-    name_or_path = find_model(name_or_path)
-    with errors_in_one_sentence(name_or_path):
-        target_file = cached_file(
-            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
-        )
-        options["trust_remote_code"] = trust_remote_code
-        tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
-        if not target_file:
-            return tokenizer, None
-        return tokenizer, AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options)
 
 
 def save_tokenizers(
@@ -206,4 +181,4 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["load_tokenizers", "save_tokenizers", "train_tokenizer", "with_mask_token"]
+__all__ = ["save_tokenizers", "train_tokenizer", "with_mask_token"]

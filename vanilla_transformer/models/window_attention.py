@@ -7,7 +7,6 @@ score and any attention implementation that takes a mask can compute them.
 Shapes: B batch, T queries, H heads, D d_model, d width of a head, N blocks, Q queries of a block, K keys of a block.
 """
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -15,7 +14,8 @@ from torch import nn
 from torch.nn.functional import pad
 from transformers.cache_utils import Cache
 
-from .full_attention import FullAttention, without_cpu_autocast
+from .full_attention import additive
+from .modeling_vanilla_transformer import VanillaTransformerAttention
 
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class WindowMask(NamedTuple):
     cached_keys: torch.Tensor | None = None  # places in the cache of the `before` + T keys that the blocks need
 
 
-class WindowAttention(FullAttention):
+class WindowAttention(VanillaTransformerAttention):
     """A token attends to the tokens at most `attention_window` / 2 away: truncated self-attention.
 
     With several layers a token learns of tokens further away, half a window in each layer. In the decoder it sees only
@@ -105,18 +105,9 @@ class WindowAttention(FullAttention):
 
     takes_any_mask = False
     attn_implementations = ("sdpa", "eager")
-    config_fields = ("attention_window",)
 
     @classmethod
-    def validate(cls, config: "VanillaTransformerConfig") -> None:
-        if config.attention_window < 2 or config.attention_window % 2:
-            raise ValueError(
-                f"attention_window={config.attention_window} must be an even number of 2 or more: a token sees half "
-                "of it on each side."
-            )
-
-    @classmethod
-    def mask(
+    def make_mask(
         cls,
         config: "VanillaTransformerConfig",
         embeddings: torch.Tensor,
@@ -136,8 +127,9 @@ class WindowAttention(FullAttention):
             cached_keys = places.clamp(min=0)
         return WindowMask(visible, blocks, past, cached_keys)
 
-    @staticmethod
-    def for_attention(
+    @classmethod
+    def position_arguments(
+        cls,
         encoding: "PositionEncoding",
         query_positions: torch.Tensor,
         key_positions: torch.Tensor | None,
@@ -153,16 +145,12 @@ class WindowAttention(FullAttention):
             biases.append(encoding.for_attention(queries, offsets.clamp(min=0))["position_bias"])
         return {"position_bias": torch.cat(biases)}
 
-    def forward(
+    def attend(
         self,
-        attend: Callable[..., tuple[torch.Tensor, torch.Tensor | None]],
-        module: nn.Module,
-        hidden_states: torch.Tensor,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
         attention_mask: WindowMask,
-        rotation: tuple[torch.Tensor, torch.Tensor] | None = None,
         position_bias: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -171,10 +159,10 @@ class WindowAttention(FullAttention):
             key, value = key.index_select(2, cached_keys), value.index_select(2, cached_keys)
         if position_bias is not None:
             kwargs["position_bias"] = position_bias.repeat(len(query), 1, 1, 1)  # [B * N, H, Q, K]
-        output, weights = without_cpu_autocast(attend)(
-            module, blocks.queries(query), blocks.keys(key), blocks.keys(value), visible, **kwargs
+        output, weights = super().attend(
+            blocks.queries(query), blocks.keys(key), blocks.keys(value), visible, **kwargs
         )
-        wanted = weights is not None and wants_maps(module, kwargs)
+        wanted = weights is not None and wants_maps(self, kwargs)
         return blocks.join(output), blocks.band(weights, int(past)) if wanted else None
 
 
@@ -213,13 +201,6 @@ def as_mask(visible: torch.Tensor, config: "VanillaTransformerConfig", dtype: to
     """The mask [B * N, 1, Q, K] of blocks [B, N, Q, K], as the attention implementation takes it."""
     visible = visible.flatten(0, 1)[:, None]
     return additive(visible, dtype) if config._attn_implementation == "eager" else visible
-
-
-def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """A mask to add to scores: 0 where a key is visible, the smallest number elsewhere."""
-    return torch.zeros(visible.shape, dtype=dtype, device=visible.device).masked_fill_(
-        ~visible, torch.finfo(dtype).min
-    )
 
 
 def wants_maps(module: nn.Module, kwargs: dict[str, Any]) -> bool:

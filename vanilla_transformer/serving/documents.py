@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from vanilla_transformer.translation.sentences import join_translations, split_sentences
+from vanilla_transformer.translation.long_texts import Pieces
 
 from .words import WordAttention
 
@@ -36,10 +36,9 @@ async def translate_text(text: str, translator: SentenceTranslator) -> list[str]
     Returns:
         `n_best` texts: the first is made of the best translation of each sentence, the second of the second best.
     """
-    pieces = split_sentences(text, translator.language)
-    results = iter(await translator.translate([piece.strip() for piece in pieces if piece.strip()]))
-    ranked = [next(results) if piece.strip() else [""] * translator.n_best for piece in pieces]
+    pieces = Pieces.of(text, translator.language)
+    ranked = await translator.translate(pieces.texts)
     return [
-        join_translations(pieces, [translations[rank] for translations in ranked], translator.target_language)
+        pieces.join([translations[rank] for translations in ranked], translator.target_language)
         for rank in range(translator.n_best)
     ]

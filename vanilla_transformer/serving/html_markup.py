@@ -20,7 +20,7 @@ from html.parser import HTMLParser
 from itertools import pairwise
 from typing import NamedTuple
 
-from vanilla_transformer.translation.sentences import split_sentences, trimmed
+from vanilla_transformer.translation.long_texts import split_sentences, trimmed
 
 from .documents import SentenceTranslator
 from .words import Span, WordAttention

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import fields
 from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -10,12 +11,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from vanilla_transformer.models.search_options import BeamSearchOptions
+
 from .access_limits import Limits
 from .errors import RequestError, client_has_gone
 
 
 Parameters = TypeVar("Parameters", bound=BaseModel)
 CLOSE = {"Connection": "close"}  # the rest of the body is not read
+MOST_BEAMS = 16  # of a request: the work grows with them
+OPTIONS = {option.name: option for option in fields(BeamSearchOptions)}
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
@@ -31,8 +36,13 @@ class TranslationRequest(BaseModel):
     alternatives: int = Field(0, ge=0, description="Number of further translations, less than the beam of the model.")
     api_key: str | None = Field(None, description="Key, if the server needs one.")
     model: str | None = Field(None, description="Name of the model, if there are several for the languages.")
-    num_beams: int | None = Field(None, ge=1, le=16, description="Beam size; by default the model's.")
-    length_penalty: float | None = Field(None, ge=-10, le=10, description="Length penalty; by default the model's.")
+    num_beams: int | None = Field(None, ge=1, le=MOST_BEAMS, description=OPTIONS["num_beams"].metadata["help"])
+    length_penalty: float | None = Field(None, ge=-10, le=10, description=OPTIONS["length_penalty"].metadata["help"])
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """The options of the search that are set; the others are the model's."""
+        return {name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None}
 
 
 class DetectionRequest(BaseModel):

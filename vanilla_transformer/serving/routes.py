@@ -89,9 +89,7 @@ class Service:
             )
         self.metrics.accepted.inc()
         self.metrics.characters.inc(sum(map(len, texts)))
-        given = {"num_beams": query.num_beams, "length_penalty": query.length_penalty}
-        decoding = {name: value for name, value in given.items() if value is not None}
-        return texts, ModelTranslator(model, query.alternatives + 1, decoding)
+        return texts, ModelTranslator(model, query.alternatives + 1, query.decoding)
 
     async def translate(self, query: TranslationRequest) -> dict[str, Any]:
         """Answers `/translate`."""

@@ -3,14 +3,14 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
 from vanilla_transformer.engines import OnnxBackend
-from vanilla_transformer.translation.decoding_options import with_defaults
-from vanilla_transformer.translation.languages import Languages, agreed_languages
+from vanilla_transformer.hub.languages import Languages, agreed_languages
+from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.translation.translator import Hypothesis, Translator
 
 from .access_limits import Limits
@@ -56,7 +56,7 @@ class ServedModel:
                 "autoregressive model."
             )
         # What requests get that set nothing, for clients to see.
-        self.defaults = with_defaults(model, **self.decoding)
+        self.defaults = asdict(options_of(model, **self.decoding))
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
 

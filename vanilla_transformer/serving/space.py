@@ -21,8 +21,8 @@ PROGRAM = '''"""The page and the API of vanilla-serve, for the model in this fol
 import os
 from pathlib import Path
 
-from vanilla_transformer.serving.api import Service
-from vanilla_transformer.serving.models import Catalogue, ServedModel
+from vanilla_transformer.serving.routes import Service
+from vanilla_transformer.serving.served_models import Catalogue, ServedModel
 from vanilla_transformer.serving.server import serve
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformers import Pipeline, PreTrainedTokenizerBase
 
-from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers
+from vanilla_transformer.hub.loading import load_tokenizers
 
 from .translator import Hypothesis, Translator
 

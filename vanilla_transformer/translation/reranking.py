@@ -20,8 +20,8 @@ from itertools import islice
 from typing import Any
 
 from vanilla_transformer.engines.engine import Backend
+from vanilla_transformer.hub.languages import Languages, agreed_languages
 
-from .languages import Languages, agreed_languages
 from .translator import Hypothesis, Translator
 
 

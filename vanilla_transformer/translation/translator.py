@@ -11,13 +11,13 @@ Any encoder-decoder of the library that translates can be used: this package's, 
 one `Translator`.
 """
 
-import inspect
 import math
 import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
@@ -29,24 +29,20 @@ from transformers.utils import logging
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
 from vanilla_transformer.engines.torch_engine import TorchBackend, longest_sequence
-from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, find_model
-from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
-from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers
-
-from .decoding_options import (
-    max_output_length,
-    require_decoding,
-    require_known_decoding,
-    sampling_options,
-    search_options,
+from vanilla_transformer.hub.languages import Languages, languages_of
+from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, find_model, load_tokenizers
+from vanilla_transformer.models.search_options import (
+    BeamSearchOptions,
+    SearchOptions,
+    all_options,
+    options_of,
+    require_supported,
+    require_values,
 )
+
 from .glossary import Glossary, continuing_tokens
-from .languages import Languages, languages_of
-from .long_texts import MAX_SOURCE_TOKENS, split_into_chunks
+from .long_texts import MAX_SOURCE_TOKENS, Pieces
 from .required_terms import LexicalConstraints
-from .searches import breadth_of, search_of
-from .sentences import join_translations
-from .sentences import split_sentences as sentences_of
 
 
 logger = logging.get_logger(__name__)
@@ -105,7 +101,7 @@ class Hypothesis:
 
 
 @dataclass(frozen=True)
-class Score:
+class TranslationProbability:
     """The probability that a model gives to a translation, end of sentence included.
 
     Args:
@@ -294,34 +290,33 @@ class Translator:
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
-        if split_sentences := self.split_sentences if split_sentences is None else split_sentences:
+        split_sentences = self.split_sentences if split_sentences is None else split_sentences
+        if split_sentences:
             _require_sentences(n_best=n_best, prefix=prefix, attention=attention)
-            language = split_sentences if isinstance(split_sentences, str) else self._source_language()
-            if not isinstance(glossary, Glossary | Mapping | None):
-                raise ValueError("With split_sentences there is one glossary for all texts: give that.")
-            options = {"sample": sample, "progress": progress, "glossary": glossary, **generation}
-            next(self.translate([], split_sentences=False, **options), None)  # all checks run now
-            return self._translate_documents(enumerate(texts, start=first_number), language, options)
-        options = self._generation_options(n_best, sample, generation)
+        if self.long_texts == "chunk" and (attention or n_best > 1):
+            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
+        decoding = self._decoding(n_best, sample, generation)
         if glossary is not None and sample:
             raise ValueError("A glossary needs a search: leave out sample=True, or the glossary.")
-        self.backend.require_options(options if glossary is None else {**options, "glossary": glossary})
+        self.backend.require_options(decoding.options, sample=sample, glossary=glossary is not None)
         empty = Hypothesis("", None if sample else 0.0)
         if attention:
             self.backend.require_support("attention=True")
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
         numbered = enumerate(_requests(texts, prefix, glossary), start=first_number)
-        bar = logging.tqdm(total=_length_of(texts), desc="translating", unit=" texts", disable=not progress)
+        in_pieces = bool(split_sentences) or self.long_texts == "chunk"
+        total = None if in_pieces else _length_of(texts)
+        bar = logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress)
         # A generator starts with the first `next`. All checks above run now.
-        if self.long_texts == "cut":
-            return self._translate_windows(numbered, options, empty, attention, bar)
-        if attention or n_best > 1:
-            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
-        return self._translate_chunks(
-            numbered, lambda chunks: self._translate_windows(chunks, options, empty, False, bar)
-        )
+        run = partial(self._translate_windows, decoding=decoding, empty=empty, attention=attention, bar=bar)
+        if not in_pieces:
+            return run(numbered)
+        language = split_sentences if isinstance(split_sentences, str) else None
+        if language is None:
+            language = self._source_language() if split_sentences else self.languages.source or "en"
+        return self._translate_pieces(numbered, language, bool(split_sentences), run)
 
-    def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[Score]:
+    def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[TranslationProbability]:
         """Yields the probability of the target of each (source, target), in the order given."""
         self.backend.require_support("score()")
         return self._score_windows(pairs, logging.tqdm(desc="scoring", unit=" pairs", disable=not progress))
@@ -338,22 +333,27 @@ class Translator:
         with _TOKENIZER_LOCK:
             return len(self.tokenizer(text)["input_ids"])
 
-    def _generation_options(self, n_best: int, sample: bool, generation: dict[str, Any]) -> dict[str, Any]:
-        """Returns the options of `generate`, checked and with defaults filled in."""
+    def _decoding(self, n_best: int, sample: bool, generation: dict[str, Any]) -> "_Decoding":
+        """Checks the options of a call, and fills in the model's and the search's own."""
         if n_best < 1:
             raise ValueError(f"n_best={n_best} must be at least 1.")
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
-        require_known_decoding(self.backend.generation_config, generation, sample=sample)
-        checked = inspect.signature(require_decoding).parameters
-        require_decoding(**{name: value for name, value in generation.items() if name in checked})
+        require_supported(self.backend.generation_config, generation, sample=sample)
+        of_search = all_options()
+        given = {name: generation[name] for name in of_search if generation.get(name) is not None}
+        others = {name: value for name, value in generation.items() if name not in of_search}
+        require_values(**given)
         if sample:
-            return {**sampling_options(**generation), "num_return_sequences": n_best}
-        options = search_options(self.backend.model, **generation)
-        breadth = breadth_of(search_of(self.backend.model))
-        if n_best > options[breadth]:
-            raise ValueError(f"n_best={n_best} is more than {breadth}={options[breadth]} can find.")
-        return {**options, "num_return_sequences": n_best}
+            length = SearchOptions(**{name: given.pop(name) for name in ("max_extra_tokens",) if name in given})
+            given = {"num_beams": 1, **given}
+            if given["num_beams"] == 1:
+                given["length_penalty"] = 1.0  # it has no effect, and the library warns about any other value
+            return _Decoding(None, length, n_best, {**given, **others})
+        search = options_of(self.backend.model, **given)
+        if n_best > search.width:
+            raise ValueError(f"n_best={n_best} is more than {search.breadth}={search.width} can find.")
+        return _Decoding(search, search, n_best, others)
 
     # --- sentences of texts ---
 
@@ -365,26 +365,51 @@ class Translator:
             )
         return self.languages.source
 
-    def _translate_documents(
-        self, numbered: Iterator[tuple[int, str]], language: str, options: dict[str, Any]
+    def _translate_pieces(
+        self,
+        numbered: "Iterator[tuple[int, _Request]]",
+        language: str,
+        into_sentences: bool,
+        translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
     ) -> Iterator[list[Hypothesis]]:
-        """Translates texts sentence by sentence, a window of texts at a time."""
-        while documents := list(islice(numbered, self.window)):
-            for number, text in documents:
-                _require_text(number, text)
-            pieces = [sentences_of(text, language) for _, text in documents]
-            sentences = [piece.strip() for document in pieces for piece in document]
-            translations = self.translate(sentences, split_sentences=False, **options)
-            for document in pieces:
-                best = [hypotheses[0] for hypotheses in islice(translations, len(document))]
-                yield [_joined(document, best, self.languages.target)]
+        """Translates texts piece by piece: sentences, and parts of what is too long for the model."""
+        cut: deque[Pieces] = deque()  # the texts whose translation is not complete yet
+        how = {"sentences": into_sentences, **(self._limit_of_pieces() if self.long_texts == "chunk" else {})}
+
+        def requests() -> "Iterator[tuple[int, _Request]]":
+            for number, request in numbered:
+                _require_text(number, request.text)
+                pieces = Pieces.of(request.text, language, **how)
+                cut.append(pieces)
+                for text, prefix in zip(pieces.texts or [""], chain([request.prefix], repeat(None)), strict=False):
+                    yield number, replace(request, text=text, prefix=prefix)
+
+        translations = translate(requests())
+        for (first,) in translations:
+            pieces = cut.popleft()
+            rest = [hypothesis for (hypothesis,) in islice(translations, len(pieces.texts) - 1 if pieces.texts else 0)]
+            if into_sentences or rest:
+                first = _joined(pieces, [first, *rest], self.languages.target)
+            yield [first]
+
+    def _limit_of_pieces(self) -> dict[str, Any]:
+        """The length of a text in tokens as a function, and the longest text that the model reads."""
+        with _TOKENIZER_LOCK:
+            special = len(self.tokenizer("")["input_ids"])  # the end of sentence
+
+        def length(text: str) -> int:
+            with _TOKENIZER_LOCK:
+                return len(self.tokenizer(text)["input_ids"]) - special
+
+        return {"length": length, "limit": max(self._longest_text() - special, 1)}
 
     # --- windows of texts ---
 
     def _translate_windows(
         self,
         numbered: "Iterator[tuple[int, _Request]]",
-        options: dict[str, Any],
+        *,
+        decoding: "_Decoding",
         empty: Hypothesis,
         attention: bool,
         bar: Any,
@@ -393,7 +418,7 @@ class Translator:
         with bar:
             while window := list(islice(numbered, self.window)):
                 sources = [self._encode_source(number, request) for number, request in window]
-                results: list[list[Hypothesis]] = [[empty] * options["num_return_sequences"] for _ in sources]
+                results: list[list[Hypothesis]] = [[empty] * decoding.n_best for _ in sources]
                 sizes = {
                     index: (source.shape, len(source.ids))
                     for index, source in enumerate(sources)
@@ -401,45 +426,21 @@ class Translator:
                 }
                 for batch in self._batches(sizes):
                     batch_sources = [source for index in batch if (source := sources[index]) is not None]
-                    translations = self._translate_batch(batch_sources, options, attention)
+                    translations = self._translate_batch(batch_sources, decoding, attention)
                     for index, hypotheses in zip(batch, translations, strict=True):
                         results[index] = hypotheses
                     bar.update(len(batch))
                 bar.update(len(sources) - len(sizes))
                 yield from results
 
-    def _translate_chunks(
-        self,
-        numbered: "Iterator[tuple[int, _Request]]",
-        translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
-    ) -> Iterator[list[Hypothesis]]:
-        """Translates texts with their prefixes and terms, those that are too long in chunks."""
-        texts: deque[list[str]] = deque()  # the chunks of each text whose translation is not complete yet
-
-        def chunks() -> "Iterator[tuple[int, _Request]]":
-            for number, request in numbered:
-                parts = self._chunks(number, request.text)
-                texts.append(parts)
-                if len(parts) == 1:
-                    yield number, request
-                    continue
-                for part, prefix in zip(parts, chain([request.prefix], repeat(None)), strict=False):
-                    yield number, replace(request, text=part.strip(), prefix=prefix)
-
-        translations = translate(chunks())
-        for (first,) in translations:
-            parts = texts.popleft()
-            rest = [hypothesis for (hypothesis,) in islice(translations, len(parts) - 1)]
-            yield [_joined(parts, [first, *rest], self.languages.target) if rest else first]
-
-    def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[Score]:
+    def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[TranslationProbability]:
         """Scores pairs, a window at a time."""
         numbered = enumerate(pairs, start=1)
         with bar:
             while window := list(islice(numbered, self.window)):
                 encoded = [self._encode_pair(number, source, target) for number, (source, target) in window]
                 sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
-                results: dict[int, Score] = {}
+                results: dict[int, TranslationProbability] = {}
                 for batch in self._batches(sizes):
                     results |= zip(batch, self._score_batch([encoded[index] for index in batch]), strict=True)
                     bar.update(len(batch))
@@ -512,21 +513,6 @@ class Translator:
             ids = [*ids[: limit - 1], ids[-1]]  # keep the end of sentence
         return ids
 
-    def _chunks(self, number: int, text: str) -> list[str]:
-        """Splits a text if it is too long."""
-        _require_text(number, text)
-        with _TOKENIZER_LOCK:
-            special = len(self.tokenizer("")["input_ids"])  # the end of sentence
-        limit = max(self._longest_text() - special, 1)
-
-        def length(text: str) -> int:
-            with _TOKENIZER_LOCK:
-                return len(self.tokenizer(text)["input_ids"]) - special
-
-        if length(text) <= limit:
-            return [text]
-        return split_into_chunks(text, self.languages.source or "en", length, limit)
-
     def _longest_text(self) -> int:
         longest_input = self.backend.longest_input
         return self.max_source_tokens if longest_input is None else min(self.max_source_tokens, longest_input)
@@ -545,25 +531,21 @@ class Translator:
     # --- from ids to text ---
 
     def _translate_batch(
-        self, sources: "list[_Source]", options: dict[str, Any], attention: bool
+        self, sources: "list[_Source]", decoding: "_Decoding", attention: bool
     ) -> list[list[Hypothesis]]:
         source_ids, prefixes = [source.ids for source in sources], [source.prefix for source in sources]
+        search, options, number = decoding.search, decoding.options, decoding.n_best
         if "max_new_tokens" not in options:
-            max_length = max_output_length(
-                max(map(len, source_ids)),
-                len(prefixes[0]),
-                longest_sequence=self.backend.longest_input,
-                max_extra_tokens=options.get("max_extra_tokens", DEFAULT_EXTRA_TOKENS),
-            )
+            longest = max(map(len, source_ids))
+            max_length = decoding.length.max_length(longest, len(prefixes[0]), self.backend.longest_input)
             options = {"max_length": max_length, **options}
-        number = options["num_return_sequences"]
-        if needed := sources[0].shape[1]:
-            options = {
-                **options,
-                "num_beams": options["num_beams"] + needed,  # room for hypotheses with some of the terms
-                "selection": LexicalConstraints([source.terms for source in sources], self._continues_word()),
-            }
-        sequences, scores = self.backend.generate(source_ids, prefixes, **options)
+        if (needed := sources[0].shape[1]) and isinstance(search, BeamSearchOptions):
+            search = replace(search, num_beams=search.num_beams + needed)  # room for hypotheses with some of the terms
+            terms = [source.terms for source in sources]
+            options = {**options, "selection": LexicalConstraints(terms, self._continues_word())}
+        sequences, scores = self.backend.generate(
+            source_ids, prefixes, search=search, num_return_sequences=number, **options
+        )
         _require_finite(sources, scores, number)
         targets = [self._until_end(ids) for ids in sequences]
         with _TOKENIZER_LOCK:
@@ -603,11 +585,11 @@ class Translator:
             for hypothesis, source, ids, attention in zip(hypotheses, sources, targets, weights, strict=True)
         ]
 
-    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[Score]:
+    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TranslationProbability]:
         targets = [[self._start_token(), *target] for _, target in pairs]
         log_probabilities = self.backend.score([source for source, _ in pairs], targets)
         return [
-            Score(log_probability, len(target))
+            TranslationProbability(log_probability, len(target))
             for log_probability, (_, target) in zip(log_probabilities, pairs, strict=True)
         ]
 
@@ -620,6 +602,17 @@ class Translator:
             if token_id == padding:
                 return ids[:index]
         return ids
+
+
+@dataclass(frozen=True)
+class _Decoding:
+    """The checked options of a call: those of the search, `None` for samples; what limits the length; the number of
+    translations; and further options of `generate`."""
+
+    search: SearchOptions | None
+    length: SearchOptions
+    n_best: int
+    options: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -698,9 +691,9 @@ def _require_sentences(*, n_best: int, prefix: Any, attention: bool) -> None:
             raise ValueError(f"{name} is for single sentences: leave it out, or set split_sentences to False.")
 
 
-def _joined(pieces: Sequence[str], translations: Sequence[Hypothesis], language: str | None) -> Hypothesis:
-    """Puts the translations of sentences together; the score is the sum of theirs."""
-    text = join_translations(pieces, [translation.text for translation in translations], language)
+def _joined(pieces: Pieces, translations: Sequence[Hypothesis], language: str | None) -> Hypothesis:
+    """Puts the translations of pieces together; the score is the sum of theirs."""
+    text = pieces.join([translation.text for translation in translations], language)
     scores = [translation.score for translation in translations if translation.score is not None]
     return Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
 
@@ -739,4 +732,4 @@ def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tupl
         )
 
 
-__all__ = ["Hypothesis", "Score", "Translator", "find_device", "longest_sequence"]
+__all__ = ["Hypothesis", "TranslationProbability", "Translator", "find_device", "longest_sequence"]

@@ -4,7 +4,7 @@ import torch
 from torch.testing import assert_close
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.attention_scores import SCORES
+from vanilla_transformer.models.attention_scores import GaussianScore
 from vanilla_transformer.scripts.explain import pooling
 
 
@@ -16,7 +16,7 @@ def test_a_learned_width_beats_the_fixed_one_and_that_beats_the_mean(quick):
 
 
 def test_weights_are_the_kernel_of_nadaraya_and_watson():
-    score = SCORES["gaussian"](VanillaTransformerConfig(), num_heads=1, d_k=1)
+    score = GaussianScore(VanillaTransformerConfig(), num_heads=1, d_k=1)
     queries, keys = torch.tensor([0.5, 2.0]), torch.tensor([0.0, 1.0, 3.0])
     kernel = torch.exp(-0.5 * (queries[:, None] - keys) ** 2)
     assert_close(pooling.weights(score, queries, keys), kernel / kernel.sum(-1, keepdim=True))

@@ -8,7 +8,12 @@ import torch
 from torch.testing import assert_close
 from transformers import FSMTConfig, FSMTForConditionalGeneration
 
-from vanilla_transformer.converters.from_fairseq import from_fairseq, options_of, read_checkpoint, read_dictionary
+from vanilla_transformer.converters.from_fairseq import (
+    model_from_fairseq,
+    options_of,
+    read_checkpoint,
+    read_dictionary,
+)
 
 
 VOCAB_SIZE, SIZES = 24, {"embed_dim": 16, "ffn_embed_dim": 32, "layers": 2, "attention_heads": 4}
@@ -93,7 +98,7 @@ def test_the_logits_are_those_of_fairseqs_network(fsmt, tmp_path, names, layout)
             "model": stored["model"],
         }
     torch.save(stored, tmp_path / "model.pt")
-    model = from_fairseq(read_checkpoint(tmp_path / "model.pt"), VOCAB_SIZE)
+    model = model_from_fairseq(read_checkpoint(tmp_path / "model.pt"), VOCAB_SIZE)
     source = torch.tensor([[5, 6, 7, 8, 2], [9, 10, 2, 1, 1]])
     target = torch.tensor([[2, 11, 12, 13], [2, 14, 15, 16]])
     inputs = {"input_ids": source, "attention_mask": (source != 1).long(), "decoder_input_ids": target}
@@ -112,7 +117,7 @@ def test_pre_norm_and_learned_positions_are_loaded(fsmt):
     switches = {
         f"{stack}_{name}": True for stack in ("encoder", "decoder") for name in ("normalize_before", "learned_pos")
     }
-    model = from_fairseq(checkpoint({**state, **extra}, **switches), VOCAB_SIZE)
+    model = model_from_fairseq(checkpoint({**state, **extra}, **switches), VOCAB_SIZE)
     assert (model.config.norm_placement, model.config.position_encoding) == ("pre", "learned")
     # Two rows of the table belong to no position: fairseq counts from its padding id.
     assert_close(model.model.encoder.embed_positions.weight.detach(), extra["encoder.embed_positions.weight"][2:])
@@ -157,16 +162,16 @@ def test_files_that_are_no_checkpoints_are_refused(fsmt, tmp_path):
 )
 def test_what_is_not_understood_is_refused_by_name(fsmt, changes, message):
     with pytest.raises(ValueError, match=message):
-        from_fairseq(checkpoint(weights(fsmt), **changes), VOCAB_SIZE)
+        model_from_fairseq(checkpoint(weights(fsmt), **changes), VOCAB_SIZE)
 
 
 def test_weights_that_do_not_fit_are_refused(fsmt):
     with pytest.raises(ValueError, match="24 embeddings and the dictionary 30 tokens"):
-        from_fairseq(checkpoint(weights(fsmt)), 30)
+        model_from_fairseq(checkpoint(weights(fsmt)), 30)
     state = weights(fsmt)
     state["decoder.output_projection.weight"] = state["decoder.output_projection.weight"] + 1
     with pytest.raises(ValueError, match=r"lm_head.weight and .* differ"):
-        from_fairseq(checkpoint(state), VOCAB_SIZE)
+        model_from_fairseq(checkpoint(state), VOCAB_SIZE)
 
 
 def test_options_that_old_checkpoints_lack_have_fairseqs_defaults():

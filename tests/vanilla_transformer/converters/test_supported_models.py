@@ -14,7 +14,7 @@ from vanilla_transformer.converters.from_and_to_marian import config_to_marian, 
 from vanilla_transformer.converters.supported_models import OUTSIDE_THE_NETWORK, require_understood
 from vanilla_transformer.converters.to_ctranslate2 import UNDERSTOOD as UNDERSTOOD_BY_CTRANSLATE2
 from vanilla_transformer.converters.to_ctranslate2 import export
-from vanilla_transformer.models.positions import POSITIONS
+from vanilla_transformer.models.variants import POSITIONS
 
 
 # Another valid value than the small config's for each field.
@@ -50,7 +50,7 @@ OTHER_VALUES = {
     "relative_attention_num_buckets": 16,
     "relative_attention_max_distance": 64,
     "score_function": "dot",
-    "share_qk": True,
+    "key_projection": "shared",
     "max_position_embeddings": 48,
     "scale_embedding": False,
     "initializer_gain": 0.5,
@@ -67,7 +67,7 @@ OTHER_VALUES = {
     "target_lang": "de",
 }
 REFUSED_BY_CTRANSLATE2 = {
-    *("is_encoder_decoder", "d_k", "d_v", "score_function", "share_qk"),
+    *("is_encoder_decoder", "d_k", "d_v", "score_function", "key_projection"),
     *("relative_attention_num_buckets", "relative_attention_max_distance"),
 }
 REFUSED_BY_MARIAN = {*REFUSED_BY_CTRANSLATE2, "norm_placement", "position_encoding", "layer_norm_eps"}

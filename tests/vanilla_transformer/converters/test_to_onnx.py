@@ -35,7 +35,7 @@ def test_the_graphs_compute_the_logits_of_the_model_from_left_to_right(make_mode
         ({"position_encoding": "relative"}, "position_encoding='relative' can't become ONNX graphs"),
         ({"score_function": "additive"}, "score_function='additive' can't become ONNX graphs"),
         ({"attention_pattern": "window"}, "attention_pattern='window' can't become ONNX graphs"),
-        ({"share_qk": True}, "share_qk=True can't become ONNX graphs"),
+        ({"key_projection": "shared"}, "key_projection='shared' can't become ONNX graphs"),
     ],
 )
 def test_variants_are_refused_by_name(make_config, fields, sentence):

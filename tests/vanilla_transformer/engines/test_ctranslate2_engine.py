@@ -290,7 +290,7 @@ def test_options_it_lacks_are_named(translators):
         there.translate(TEXTS, repetition_penalty=1.2)  # before anything is asked for
     with pytest.raises(ValueError, match=r"early_stopping='never': CTranslate2 always ends with the first num_beams"):
         there(TEXTS, early_stopping="never")
-    with pytest.raises(ValueError, match=r"penalty='other' is unknown: choose one of gnmt, length"):
+    with pytest.raises(ValueError, match=r"penalty='other' must be one of gnmt, length"):
         there(TEXTS, penalty="other")
     with pytest.raises(ValueError, match=r"CTranslate2 does not support attention=True"):
         list(there.translate(TEXTS, attention=True))

@@ -4,15 +4,16 @@ import math
 
 import pytest
 import torch
-from tests.vanilla_transformer.test_beam_search import lively, padded, random_sources
 from transformers import MarianConfig, MarianMTModel
 
+from tests.vanilla_transformer.models.test_beam_search import lively, random_sources
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.engines.ensemble_engine import EnsembleModel
-from vanilla_transformer.models import beam_search
-from vanilla_transformer.models.beam_search import PENALTIES, RowPerBeam, RowPerSentence
+from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
 from vanilla_transformer.models.configuration_rnn_search import RnnSearchConfig
+from vanilla_transformer.models.decoder_steps import RowPerBeam
 from vanilla_transformer.models.modeling_rnn_search import RnnSearchForConditionalGeneration
+from vanilla_transformer.models.packed_decoder_steps import RowPerSentence
+from vanilla_transformer.models.search_options import PENALTIES, BeamSearchOptions
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 
 
@@ -70,20 +71,16 @@ def recurrent() -> RnnSearchForConditionalGeneration:
 def test_it_finds_what_the_definition_finds(make_model, others):
     members = [lively(make_model(vocab_size=9, dropout=0.0)), lively(make_model(vocab_size=9, d_model=8))]
     members += [lively(make(), 8.0) for make in others]
-    ensemble = EnsembleModel(members, list("abcd")[: len(members)]).eval()
+    ensemble = EnsembleBackend(members, list("abcd")[: len(members)])
     sources = random_sources(6, 9, longest=5)
-    output = ensemble.generate(
-        **padded(sources), custom_generate=beam_search.search, num_beams=3, num_return_sequences=3,
-        length_penalty=0.6, max_extra_tokens=3, return_dict_in_generate=True, use_cache=True,
-    )  # fmt: skip
+    search = BeamSearchOptions(num_beams=3, length_penalty=0.6, max_extra_tokens=3)
+    output = ensemble.generate(sources, [[1]] * 6, search=search, num_return_sequences=3, max_length=20)
     for number, source in enumerate(sources):
         expected = by_definition(members, source, 3, 0.6, 3)
         rows = slice(3 * number, 3 * number + 3)
-        assert output.sequences_scores[rows].tolist() == pytest.approx([score for score, _ in expected], abs=1e-4)
+        assert output.scores[rows] == pytest.approx([score for score, _ in expected], abs=1e-4)
         found = output.sequences[rows]
-        assert [row[: len(ids)].tolist() for row, (_, ids) in zip(found, expected, strict=True)] == [
-            ids for _, ids in expected
-        ]
+        assert [row[: len(ids)] for row, (_, ids) in zip(found, expected, strict=True)] == [ids for _, ids in expected]
 
 
 def test_members_run_in_their_fastest_way(make_model, monkeypatch):
@@ -93,8 +90,8 @@ def test_members_run_in_their_fastest_way(make_model, monkeypatch):
         monkeypatch.setattr(
             stepper, "start", lambda self, prefix, start=start: made.append(type(self).__name__) or start(self, prefix)
         )
-    ensemble = EnsembleModel([make_model(vocab_size=9), marian()], ["a", "b"])
-    ensemble.generate(**padded([[3, 4]]), custom_generate=beam_search.search, num_beams=2, use_cache=True)
+    ensemble = EnsembleBackend([make_model(vocab_size=9), marian()], ["a", "b"])
+    ensemble.generate([[3, 4]], [[1]], search=BeamSearchOptions(num_beams=2), max_length=9)
     assert made == ["PackedSteps", "RowPerBeam"]
 
 
@@ -152,11 +149,9 @@ def test_what_an_ensemble_lacks_is_refused_by_name(folders, make_model):
     with pytest.raises(ValueError, match="no model to load"):
         Translator.from_pretrained([])
     with pytest.raises(ValueError, match="b has vocab_size=11, but a has 9: the models of an ensemble need the same"):
-        EnsembleModel([make_model(vocab_size=9), make_model(vocab_size=11)], ["a", "b"])
+        EnsembleBackend([make_model(vocab_size=9), make_model(vocab_size=11)], ["a", "b"])
     both = Translator.from_pretrained([folders / "a", folders / "b"], device="cpu")
     with pytest.raises(ValueError, match="An ensemble does not sample"):
         both.translate(["x"], sample=True)
     with pytest.raises(ValueError, match="does not support attention=True: give one model"):
         both.translate(["x"], attention=True)
-    with pytest.raises(ValueError, match="An ensemble is not saved"):
-        both.model.save_pretrained("x")

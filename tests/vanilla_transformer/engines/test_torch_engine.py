@@ -3,7 +3,6 @@
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from functools import wraps
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,7 +14,6 @@ from vanilla_transformer.engines.int8_layers import QUANTIZATIONS, Int8Linear
 from vanilla_transformer.engines.torch_engine import longest_sequence
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.tokenization_vanilla_transformer import save_tokenizers, train_tokenizer
-from vanilla_transformer.translation.searches import SEARCHES
 
 
 TEXTS = ["A dog runs.", "Two men are standing on a ladder.", "A cat", "the cat and the dog sleep under a tree"]
@@ -162,15 +160,11 @@ def test_the_search_is_the_one_that_the_model_class_names(tokenizer, monkeypatch
         return beam_search.search(model, *args, **kwargs)
 
     model = vanilla()
-    monkeypatch.setitem(SEARCHES, "other", SimpleNamespace(search=search))
     expected = Translator(model, tokenizer)(TEXTS, **SHORT)
     assert not calls
-    monkeypatch.setattr(VanillaTransformerForConditionalGeneration, "search_name", "other", raising=False)
+    monkeypatch.setattr(VanillaTransformerForConditionalGeneration, "search", staticmethod(search))
     assert Translator(model, tokenizer)(TEXTS, **SHORT) == expected
     assert set(calls) == {VanillaTransformerForConditionalGeneration}
-    monkeypatch.setattr(VanillaTransformerForConditionalGeneration, "search_name", "none", raising=False)
-    with pytest.raises(ValueError, match="names the search 'none', which is not registered"):
-        Translator(model, tokenizer)(TEXTS, **SHORT)
 
 
 def test_how_long_a_sequence_can_be():

@@ -24,7 +24,7 @@ print(type(AutoModelForSeq2SeqLM.from_config(AutoConfig.for_model("vanilla_trans
     "the library first, and a config of one's own": f"""
 from transformers import AutoModel, pipeline
 import vanilla_transformer
-from vanilla_transformer.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 print(type(AutoModel.from_config(VanillaTransformerConfig({SMALL}))).__name__)
 pipe = pipeline("vanilla-translation", model=FOLDER)
 print(pipe("Two dogs run. A cat sleeps.")["translation_text"])

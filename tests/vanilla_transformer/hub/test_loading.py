@@ -15,11 +15,11 @@ from vanilla_transformer.hub.loading import (
     load_config,
     load_generation_config,
     load_model,
+    load_tokenizers,
     read_object,
     reason_of,
     require_finite,
 )
-from vanilla_transformer.models.tokenization_vanilla_transformer import load_tokenizers
 
 
 SENTENCE = r"^{} can't be loaded \(.+\): give a folder with a model and its tokenizer, or a name on the Hub\.$"

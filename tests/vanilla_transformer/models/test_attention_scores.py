@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vanilla_transformer.models.attention_scores import SCORES
+from vanilla_transformer.models.variants import SCORES
 
 
 B, H, T, S, D = 2, 4, 3, 5, 4
@@ -30,7 +30,7 @@ def by_hand(score, formula):
 @pytest.fixture
 def make_score(make_config):
     def make(name):
-        score = SCORES[name](make_config(), H, D)
+        score = SCORES[name].load()(make_config(), H, D)
         for parameter in score.parameters():
             torch.nn.init.normal_(parameter)
         return score
@@ -77,7 +77,7 @@ def test_gaussian_attention_is_nadaraya_watson_regression(make_score):
 
 
 def test_one_projection_for_queries_and_keys(make_model, batch):
-    model = make_model(share_qk=True)
+    model = make_model(key_projection="shared")
     assert not [name for name in model.state_dict() if "k_proj" in name]
     attention = model.model.encoder.layers[0].self_attn
     plain = make_model().model.encoder.layers[0].self_attn

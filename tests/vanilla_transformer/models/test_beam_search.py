@@ -16,8 +16,10 @@ from transformers import (
 )
 
 from vanilla_transformer.models import beam_search
-from vanilla_transformer.models.beam_search import PENALTIES, RowPerBeam, _top
+from vanilla_transformer.models.beam_search import _top
+from vanilla_transformer.models.decoder_steps import RowPerBeam
 from vanilla_transformer.models.packed_decoder_steps import PackedSteps
+from vanilla_transformer.models.search_options import PENALTIES
 
 
 EOS = 2
@@ -388,8 +390,8 @@ def test_beams_of_generate_leave_the_source_where_it_is(make_model, monkeypatch)
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"penalty": "none"}, "penalty='none' is unknown: choose one of gnmt, length"),
-        ({"max_extra_tokens": -1}, "max_extra_tokens=-1 must not be negative"),
+        ({"penalty": "none"}, "penalty='none' must be one of gnmt, length"),
+        ({"max_extra_tokens": -1}, "max_extra_tokens=-1 must be a whole number of 0 or more"),
         ({"do_sample": True}, "does not sample"),
         ({"output_attentions": True, "return_dict_in_generate": True}, "pass the finished translation to the model"),
     ],

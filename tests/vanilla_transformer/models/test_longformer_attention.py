@@ -9,7 +9,7 @@ from transformers import LEDConfig
 from transformers.models.led.modeling_led import LEDEncoderSelfAttention
 
 from tests.vanilla_transformer.attention import gradients_of
-from vanilla_transformer.models.attention_variants import PATTERNS
+from vanilla_transformer.models.longformer_attention import LongformerAttention
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
 
 
@@ -19,14 +19,14 @@ HEADS, WINDOW = 4, 4
 def make_pair(make_config, **fields) -> tuple[VanillaTransformerAttention, LEDEncoderSelfAttention]:
     """Our attention without its output projection, which LED has elsewhere, and LED's with the same weights."""
     config = make_config(attention_pattern="longformer", attention_window=WINDOW, **fields)
-    ours = VanillaTransformerAttention(config, HEADS, 0, pattern="longformer").eval()
+    ours = LongformerAttention(config, HEADS, 0).eval()
     ours.out_proj = nn.Identity()
     settings = {"d_model": config.d_model, "encoder_attention_heads": HEADS, "attention_window": [WINDOW]}
     led = LEDEncoderSelfAttention(LEDConfig(**settings, attention_probs_dropout_prob=0.0), 0).eval()
     for name in ("q", "k", "v"):
         long_name = {"q": "query", "k": "key", "v": "value"}[name]
         getattr(led, long_name).load_state_dict(getattr(ours, f"{name}_proj").state_dict())
-        getattr(led, f"{long_name}_global").load_state_dict(getattr(ours.pattern, f"{name}_proj").state_dict())
+        getattr(led, f"{long_name}_global").load_state_dict(getattr(ours, f"global_{name}_proj").state_dict())
     return ours, led
 
 
@@ -41,7 +41,7 @@ def test_it_computes_what_led_computes(make_config, implementation, places):
     for row, columns in enumerate(places):
         is_global[row, columns] = 1
 
-    mask = PATTERNS["longformer"].encoder_mask(ours.config, states, is_token.long(), is_global)
+    mask = LongformerAttention.make_encoder_mask(ours.config, states, is_token.long(), is_global)
     output, _ = ours(states, attention_mask=mask)
     led_mask = torch.where(is_token, 1e4 * is_global, -1e4)
     expected, *_ = led(
@@ -53,7 +53,7 @@ def test_it_computes_what_led_computes(make_config, implementation, places):
     )
     assert_close(output[is_token], expected[is_token], rtol=0, atol=1e-5)
 
-    projections = [getattr(part, f"{name}_proj").weight for part in (ours, ours.pattern) for name in ("q", "k", "v")]
+    projections = [getattr(ours, f"{side}{name}_proj").weight for side in ("", "global_") for name in ("q", "k", "v")]
     names = ("query", "key", "value", "query_global", "key_global", "value_global")
     led_projections = [getattr(led, name).weight for name in names]
     found = gradients_of(output[is_token], [states, *projections])
@@ -66,10 +66,10 @@ def test_it_computes_what_led_computes(make_config, implementation, places):
 def test_with_equal_projections_and_a_wide_window_it_is_full_attention(make_model, batch, position_encoding):
     model = make_model(attention_pattern="longformer", attention_window=16, position_encoding=position_encoding)
     full = make_model(position_encoding=position_encoding)
-    full.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if ".pattern." not in name})
+    full.load_state_dict({name: tensor for name, tensor in model.state_dict().items() if ".global_" not in name})
     for layer in model.model.encoder.layers:
         for name in ("q_proj", "k_proj", "v_proj"):
-            getattr(layer.self_attn.pattern, name).load_state_dict(getattr(layer.self_attn, name).state_dict())
+            getattr(layer.self_attn, f"global_{name}").load_state_dict(getattr(layer.self_attn, name).state_dict())
     assert_close(model(**batch).logits, full(**batch).logits, rtol=0, atol=1e-5)
 
 

@@ -9,8 +9,7 @@ from transformers import ReformerConfig
 from transformers.models.reformer.modeling_reformer import LSHSelfAttention
 
 from tests.vanilla_transformer.attention import gradients_of
-from vanilla_transformer.models.lsh_attention import SortedChunks, hash_buckets
-from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
+from vanilla_transformer.models.lsh_attention import LshAttention, SortedChunks, hash_buckets
 
 
 HEADS, CHUNK, SEED = 4, 8, 5
@@ -22,7 +21,7 @@ def test_it_computes_what_reformer_computes(make_config, length, rounds):
     """With padding. Reformer pads the whole batch alike, so the rows have equally many chunks."""
     fields = {"lsh_bucket_length": CHUNK, "num_hashes": rounds, "hash_seed": SEED}
     config = make_config(attention_pattern="lsh", **fields)
-    ours = VanillaTransformerAttention(config, HEADS, 0, pattern="lsh").eval()
+    ours = LshAttention(config, HEADS, 0).eval()
     ours.out_proj = nn.Identity()  # Reformer has it elsewhere
     reformer = LSHSelfAttention(
         ReformerConfig(
@@ -83,7 +82,7 @@ def test_the_decoder_has_full_attention_with_two_projections(make_model):
     model = make_model(attention_pattern="lsh")
     assert model.model.encoder.layers[0].self_attn.k_proj is None
     assert model.model.decoder.layers[0].self_attn.k_proj is not None
-    assert model.beams_can_share_a_row
+    assert model.model.decoder.self_attention.takes_any_mask
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Mask-predict against its definition in plain Python, one sentence and one candidate at a time."""
 
 import math
+from dataclasses import asdict
 from itertools import pairwise
 
 import pytest
@@ -11,8 +12,7 @@ from transformers import AutoModelForSeq2SeqLM, MinLengthLogitsProcessor
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models import mask_predict_search as mask_predict
 from vanilla_transformer.models.mask_predict_search import candidate_lengths, least_probable, refine
-from vanilla_transformer.translation.decoding_options import set_decoding
-from vanilla_transformer.translation.searches import require_own_options
+from vanilla_transformer.models.search_options import MaskPredictOptions, require_own_options, store_options
 
 
 PAD, START, END, MASK = 0, 1, 2, 22
@@ -222,13 +222,13 @@ def test_the_models_own_options_are_the_default_and_are_saved_with_it(make_mask_
     model = make_mask_model()
     fewer = model.generate(**sources, iterations=2, length_candidates=1, length_ratio=0.7)
     assert not torch.equal(fewer, model.generate(**sources))
-    set_decoding(model, iterations=2, length_candidates=1, length_ratio=0.7)
+    store_options(model, iterations=2, length_candidates=1, length_ratio=0.7)
     model.save_pretrained(tmp_path)
     loaded = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
     assert type(loaded) is type(model)
     assert torch.equal(loaded.generate(**sources), fewer)
     assert torch.equal(loaded.generate(**sources, custom_generate=mask_predict.search), fewer)
-    given = loaded.generate(**sources, **mask_predict.DEFAULTS)
+    given = loaded.generate(**sources, **asdict(MaskPredictOptions()))
     assert not torch.equal(given, fewer), "given options come before the model's"
 
 

@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from vanilla_transformer import RnnSearchConfig, RnnSearchForConditionalGeneration
 from vanilla_transformer.models import beam_search
-from vanilla_transformer.models.beam_search import RowPerBeam
+from vanilla_transformer.models.decoder_steps import RowPerBeam
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 from vanilla_transformer.models.modeling_rnn_search import RnnSearchCache, gru_step
 

@@ -9,7 +9,7 @@ from torch.testing import assert_close
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.engines.int8_layers import quantized
-from vanilla_transformer.models import beam_search
+from vanilla_transformer.models import beam_search, packed_decoder_steps
 from vanilla_transformer.models.modeling_vanilla_transformer import PACKABLE, VanillaTransformerFeedForward
 from vanilla_transformer.models.packed_decoder_steps import _PACKED, PackedPasses, PackedSteps, can_be_packed, pack
 
@@ -45,7 +45,7 @@ def search(model, sources=SOURCES, **options):
 
 def search_layer_by_layer(model, *args, **options):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(VanillaTransformerForConditionalGeneration, "make_stepper", lambda *_: None)
+        patch.setattr(packed_decoder_steps, "can_be_packed", lambda *_: False)
         return search(model, *args, **options)
 
 
@@ -63,7 +63,7 @@ def assert_same_search(model, *args, **options):
 PACKABLE_FIELDS = [
     {},
     {"norm_placement": "pre", "activation_function": "gelu"},
-    {"position_encoding": "learned", "share_qk": True, "output_bias": True, "score_function": "dot"},
+    {"position_encoding": "learned", "key_projection": "shared", "output_bias": True, "score_function": "dot"},
     {"position_encoding": "none", "attn_implementation": "eager", "decoder_attention_heads": 2},
 ]
 

@@ -5,13 +5,12 @@ import sys
 
 import pytest
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch.testing import assert_close
 
 from vanilla_transformer.models import reversible_layers as reversible
 
 
-REVERSIBLE = {"norm_placement": "pre", "reversible": True}
+REVERSIBLE = {"norm_placement": "reversible"}
 VARIANTS = [
     {},
     {"position_encoding": "relative"},
@@ -96,10 +95,10 @@ def test_what_is_kept_does_not_grow_with_the_layers(make_model, batch):
 PEAK_OF_TRAINING = """
 import sys, torch
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.modeling_vanilla_transformer import VanillaTransformerEncoder
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerEncoder
 from vanilla_transformer.scripts.benchmarks.measuring import peak_memory
 sizes = {"vocab_size": 100, "d_model": 64, "encoder_ffn_dim": 256, "encoder_attention_heads": 4}
-fields = {"norm_placement": "pre", "reversible": sys.argv[2] == "reversible"}
+fields = {"norm_placement": "reversible" if sys.argv[2] == "reversible" else "pre"}
 encoder = VanillaTransformerEncoder(VanillaTransformerConfig(**sizes, **fields, encoder_layers=int(sys.argv[1])))
 ids = torch.randint(3, 100, (64, 256))
 before = peak_memory()
@@ -143,8 +142,7 @@ def test_autocast_is_the_same_when_activations_are_computed_again(make_model, ba
     assert_close(gradient, model.model.encoder.layers[0].feed_forward.fc1.weight.grad, rtol=0.1, atol=1e-3)
 
 
-def test_a_norm_after_the_sum_is_refused(make_config):
-    with pytest.raises(
-        StrictDataclassError, match=r"reversible=True needs norm_placement='pre', not 'post'.*can't be undone"
-    ):
+def test_the_boolean_of_earlier_configs_names_the_choice(make_config):
+    with pytest.raises(ValueError, match="reversible=True is a choice of another field: write norm_placement='rev"):
         make_config(reversible=True)
+    assert make_config(reversible=False).norm_placement == "post"

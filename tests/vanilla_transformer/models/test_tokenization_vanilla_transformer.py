@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.hub.loading import load_tokenizers
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     SPECIAL_TOKENS,
     TARGET,
-    load_tokenizers,
     save_tokenizers,
     train_tokenizer,
     with_mask_token,

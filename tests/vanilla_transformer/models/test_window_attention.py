@@ -6,10 +6,9 @@ from huggingface_hub.errors import StrictDataclassError
 from torch.testing import assert_close
 
 from tests.vanilla_transformer.attention import gradients_of, largest_tensor
-from vanilla_transformer.models.attention_variants import PATTERNS
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
-from vanilla_transformer.models.positions import POSITIONS
-from vanilla_transformer.models.window_attention import Blocks
+from vanilla_transformer.models.positions import RelativePositions
+from vanilla_transformer.models.window_attention import Blocks, WindowAttention
 
 
 HEADS = 4
@@ -30,17 +29,17 @@ def test_it_is_full_attention_under_the_mask_of_a_window(make_config, is_causal,
     """With lengths below, at and above a block, padding and a bias for each distance."""
     fields = {"score_function": score, "attn_implementation": implementation, "position_encoding": "relative"}
     config = make_config(**fields, attention_pattern="window", attention_window=8)
-    window = VanillaTransformerAttention(config, HEADS, 0, is_causal, pattern="window")
+    window = WindowAttention(config, HEADS, 0, is_causal)
     full = VanillaTransformerAttention(make_config(**fields), HEADS, 0, is_causal)
     full.load_state_dict(window.state_dict())
-    positions = POSITIONS["relative"](config, HEADS, is_causal)
+    positions = RelativePositions(config, HEADS, is_causal)
     states = torch.randn(2, length, config.d_model, requires_grad=True)
     is_token = torch.arange(length) < torch.tensor([[length], [max(length - 3, 1)]])
 
     numbers = torch.arange(length)
-    mask = PATTERNS["window"].mask(config, states, is_token.long(), is_causal=is_causal)
+    mask = WindowAttention.make_mask(config, states, is_token.long(), is_causal=is_causal)
     output, _ = window(
-        states, attention_mask=mask, **PATTERNS["window"].for_attention(positions, numbers, numbers, mask)
+        states, attention_mask=mask, **WindowAttention.position_arguments(positions, numbers, numbers, mask)
     )
     visible = band(length, 4, is_causal) & is_token[:, None, None, :]
     hidden = torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
@@ -74,16 +73,14 @@ def test_no_matrix_of_all_pairs_is_made(make_model, pattern, training):
 def test_a_step_of_cached_decoding_reads_half_a_window(make_model, monkeypatch):
     model = make_model(attention_pattern="window", attention_window=6)
     read = []
-    forward = PATTERNS["window"].forward
+    attend = VanillaTransformerAttention.attend
 
-    def spy(self, attend, *arguments, **kwargs):
-        def attend_and_count(module, query, key, *rest, **options):
+    def spy(self, query, key, *arguments, **kwargs):
+        if isinstance(self, WindowAttention):
             read.append((query.shape[2], key.shape[2]))
-            return attend(module, query, key, *rest, **options)
+        return attend(self, query, key, *arguments, **kwargs)
 
-        return forward(self, attend_and_count, *arguments, **kwargs)
-
-    monkeypatch.setattr(PATTERNS["window"], "forward", spy)
+    monkeypatch.setattr(VanillaTransformerAttention, "attend", spy)
     source = torch.randint(3, 23, (1, 5))
     prefix = model(source, decoder_input_ids=torch.randint(3, 23, (1, 20)), use_cache=True)
     read.clear()

@@ -12,11 +12,11 @@ import torch
 from transformers import GenerationConfig
 
 from vanilla_transformer import Hypothesis, Translator
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.serving.access_limits import Limits
 from vanilla_transformer.serving.routes import Service
 from vanilla_transformer.serving.served_models import Catalogue, ServedModel
 from vanilla_transformer.serving.server import Server
-from vanilla_transformer.translation.languages import Languages
 
 
 BUNDLED = Path(__file__).parents[3] / "model_cards" / "multi30k-en-de-tiny"

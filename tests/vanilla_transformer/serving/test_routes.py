@@ -6,10 +6,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.serving.access_limits import ApiKeys
 from vanilla_transformer.serving.routes import Service, make_app
 from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name
-from vanilla_transformer.translation.languages import Languages
 
 from .conftest import UpperCaseTranslator, make_service
 

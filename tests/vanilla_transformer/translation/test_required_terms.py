@@ -136,7 +136,10 @@ def test_what_a_glossary_does_not_go_with_is_refused(translator):
         ({"num_beam_groups": 2}, r"num_beam_groups=2 is not supported: for different translations set n_best"),
         ({"diversity_penalty": 0.5}, r"diversity_penalty=0.5 is not supported"),
         ({"penalty_alpha": 0.6}, r"penalty_alpha=0.6 is not supported"),
-        ({"temperature": 0.7}, r"temperature=0.7 is for sampling and does nothing in a search: set sample=True"),
+        (
+            {"temperature": 0.7},
+            r"temperature=0.7 is for sampling and does nothing in a search: leave it out",
+        ),
     ],
 )
 def test_options_that_would_do_nothing_are_refused(translator, options, message):

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vanilla_transformer.translation.sentences import join_translations, split_sentences, trimmed
+from vanilla_transformer.translation.long_texts import Pieces, split_sentences, trimmed
 
 
 # White space of all kinds, sentence ends, quotes and characters of one to four bytes in UTF-8.
@@ -20,7 +20,7 @@ def test_pieces_join_to_the_text_and_none_spans_lines(text, language):
     assert "".join(pieces) == text
     assert all(len(piece.splitlines()) == 1 for piece in pieces)
     assert all("".join(trimmed(piece)) == piece for piece in pieces)
-    assert join_translations(pieces, [piece.strip() for piece in pieces], "zh") == text
+    assert Pieces(pieces).join(Pieces(pieces).texts, "zh") == text
 
 
 @pytest.mark.parametrize(
@@ -39,9 +39,9 @@ def test_sentences_of_several_languages_and_lines(text, language, sentences):
 
 
 def test_sentences_without_a_space_between_them_get_one_if_the_language_has_spaces():
-    pieces = split_sentences("你好。再见！\n", "zh")
-    assert join_translations(pieces, ["Hello.", "Goodbye!"], "en") == "Hello. Goodbye!\n"
-    assert join_translations(pieces, ["A.", "B."], "ja-JP") == "A.B.\n"
+    pieces = Pieces.of("你好。再见！\n", "zh")
+    assert pieces.join(["Hello.", "Goodbye!"], "en") == "Hello. Goodbye!\n"
+    assert pieces.join(["A.", "B."], "ja-JP") == "A.B.\n"
 
 
 def test_without_sentencex_the_message_says_how_to_install_it(monkeypatch):

@@ -411,7 +411,7 @@ def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch
         def from_pretrained(cls, name_or_path, *, device=None, quantization="float32", **options):
             return cls(VanillaTransformerConfig.from_pretrained(name_or_path))
 
-        def require_options(self, options):
+        def require_options(self, options, *, sample=False, glossary=False):
             if "top_k" in options:
                 raise ValueError("Reversing lacks the option top_k.")
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.utils import cached_file
 
-from vanilla_transformer.hub.loading import errors_in_one_sentence, find_model, load_config
+from .loading import errors_in_one_sentence, find_model, load_config
 
 
 class Languages(NamedTuple):

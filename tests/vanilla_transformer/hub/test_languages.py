@@ -7,7 +7,7 @@ import pytest
 from transformers import MarianConfig, T5Config
 
 from vanilla_transformer import Translator, VanillaTransformerConfig
-from vanilla_transformer.translation.languages import (
+from vanilla_transformer.hub.languages import (
     Languages,
     agreed_languages,
     differ,

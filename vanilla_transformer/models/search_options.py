@@ -1,0 +1,291 @@
+"""The options of each search: one frozen dataclass with defaults, help texts and checks.
+
+`Translator`, the engines, generation configs, the command line and the server read its fields. A new search is a
+subclass of `SearchOptions` in `SEARCHES`, a module with its decoding loop, and a model class that names both.
+
+A saved model says in its `generation_config` which search its values are meant for: `search: vanilla_beam_search`.
+`generate` follows that name. A generation config without it is the library's, and so is the meaning of its
+`length_penalty`.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, ClassVar, Literal, TypeVar
+
+from transformers import GenerationConfig
+
+
+Length = TypeVar("Length")  # an int, or a tensor of lengths
+SEARCH = "search"  # the key of a generation config that names its search
+LIBRARY_NAMES = frozenset(vars(GenerationConfig()))  # options that the library's `generate` knows
+STORED_MAX_LENGTH = 1024  # of a saved model without a limit of positions
+
+PENALTIES: dict[str, Callable[[Any], Any]] = {
+    # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.
+    "gnmt": lambda length: (5 + length) / 6,
+    # What the library's search divides by.
+    "length": lambda length: 1.0 * length,
+}
+
+
+# --- checks ---
+
+
+def _option(default: Any, help: str, check: Callable[[Any], bool], must: str) -> Any:
+    return field(default=default, metadata={"help": help, "check": check, "must": must})
+
+
+def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
+    return (
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
+        f"be a whole number of {least} or more",
+    )
+
+
+def _between(low: float, high: float) -> Callable[[Any], bool]:
+    return lambda value: isinstance(value, int | float) and math.isfinite(value) and low <= value <= high
+
+
+# --- the searches ---
+
+
+@dataclass(frozen=True)
+class SearchOptions:
+    """Options that all searches have.
+
+    `name` is what a generation config calls the search. `breadth` is the option that limits how many translations of
+    a sentence can be returned.
+    """
+
+    name: ClassVar[str]
+    breadth: ClassVar[str]
+
+    max_extra_tokens: int = _option(
+        50, "Maximum number of tokens that a translation has more than its source (section 6.1).", *_whole(0)
+    )
+
+    def __post_init__(self) -> None:
+        for option in fields(self):
+            _require(option, getattr(self, option.name))
+
+    @property
+    def width(self) -> int:
+        """How many translations of a sentence can be returned."""
+        return getattr(self, self.breadth)
+
+    def longest(self, source_length: Length) -> Length:
+        """The most tokens of a translation, for a source of so many tokens."""
+        return source_length + self.max_extra_tokens  # type: ignore[operator]
+
+    def max_length(self, source_length: int, prefix_length: int = 1, positions: int | None = None) -> int:
+        """`max_length` of `generate` for the longest source of a batch.
+
+        Args:
+            source_length: Tokens of the longest source.
+            prefix_length: Tokens that every translation starts with, the decoder's first token included.
+            positions: Positions of the model; `None` if there is no limit.
+        """
+        length = prefix_length + self.longest(source_length)
+        return length if positions is None else min(length, positions)
+
+
+@dataclass(frozen=True)
+class BeamSearchOptions(SearchOptions):
+    """Options of `beam_search`, with the paper's values (section 6.1)."""
+
+    name: ClassVar[str] = "vanilla_beam_search"
+    breadth: ClassVar[str] = "num_beams"
+
+    num_beams: int = _option(4, "Beam size, 1 for greedy search.", *_whole(1))
+    length_penalty: float = _option(
+        0.6,
+        "Alpha of the length penalty, higher for longer output.",
+        _between(-10, 10),
+        "lie between -10 and 10; the paper's is 0.6",
+    )
+    penalty: Literal["gnmt", "length"] = _option(
+        "gnmt",
+        "gnmt: ((5 + length) / 6)^alpha, the paper's; length: length^alpha, the library's.",
+        PENALTIES.__contains__,
+        f"be one of {', '.join(PENALTIES)}",
+    )
+
+    def score(self, log_probability: Any, length: Any) -> Any:
+        """The score of a hypothesis: its log-probability divided by the length penalty."""
+        return log_probability / PENALTIES[self.penalty](length) ** self.length_penalty
+
+
+@dataclass(frozen=True)
+class MaskPredictOptions(SearchOptions):
+    """Options of `mask_predict_search`, with the values of the paper's best results (Ghazvininejad et al. 2019)."""
+
+    name: ClassVar[str] = "mask_predict"
+    breadth: ClassVar[str] = "length_candidates"
+
+    iterations: int = _option(10, "For mask_predict models: passes of the decoder.", *_whole(1))
+    length_candidates: int = _option(5, "For mask_predict models: lengths tried for each sentence.", *_whole(1))
+    length_ratio: float = _option(
+        1.0,
+        "For mask_predict models: factor on the predicted length, 0.8 for terser translations.",
+        _between(0.1, 10),
+        "lie between 0.1 and 10; 1 is the predicted length",
+    )
+    length_alpha: float = _option(
+        1.0,
+        "For mask_predict models: lengths are ranked by log-probability / length^length_alpha; more is longer.",
+        _between(0, 10),
+        "lie between 0 and 10; 1 ranks by the mean",
+    )
+
+
+SEARCHES: dict[str, type[SearchOptions]] = {cls.name: cls for cls in (BeamSearchOptions, MaskPredictOptions)}
+
+
+PAPER_DECODING: dict[str, Any] = {
+    "num_beams": BeamSearchOptions.num_beams,
+    "length_penalty": BeamSearchOptions.length_penalty,
+}
+
+
+def all_options() -> dict[str, Field]:
+    """The options of all searches by name."""
+    return {option.name: option for search in SEARCHES.values() for option in fields(search)}
+
+
+def require_values(**given: Any) -> None:
+    """Refuses values that no search can use. `None` is an option that is not given."""
+    known = all_options()
+    for name, value in given.items():
+        if name in known and value is not None:
+            _require(known[name], value)
+
+
+def _require(option: Field, value: Any) -> None:
+    if not option.metadata["check"](value):
+        raise ValueError(f"{option.name}={value!r} must {option.metadata['must']}.")
+
+
+# --- the options of a model ---
+
+
+def search_of(model: Any) -> type[SearchOptions]:
+    """The options class that a model's class names. Other models of the library are decoded by beam search."""
+    return getattr(model, "search_options", BeamSearchOptions)
+
+
+def names_own_search(model: Any, config: GenerationConfig) -> bool:
+    """Whether a generation config says that its values are meant for the model's search."""
+    name, own = getattr(config, SEARCH, None), search_of(model).name
+    if name not in (None, own):
+        raise ValueError(
+            f"The generation config names the search {name!r}, but {type(model).__name__} has {own!r}: write that, or "
+            "None for the library's search."
+        )
+    return name == own
+
+
+def options_of(model: Any, **given: Any) -> SearchOptions:
+    """The options of a model's search: those given, else those of its `generation_config`, else the defaults.
+
+    Args:
+        model: A model, or the object that an engine has in its place.
+        given: Options of the search. `None` is an option that is not given.
+    """
+    search = search_of(model)
+    require_own_options(model, [name for name, value in given.items() if value is not None])
+    chosen = {name: value for name, value in given.items() if value is not None}
+    return search(**{**_stored(model, search, chosen), **chosen})
+
+
+def stored_options(config: GenerationConfig, search: type[SearchOptions]) -> dict[str, Any]:
+    """The options that a generation config holds."""
+    values = {option.name: getattr(config, option.name, None) for option in fields(search)}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _stored(model: Any, search: type[SearchOptions], given: dict[str, Any]) -> dict[str, Any]:
+    config = model.generation_config
+    stored = stored_options(config, search)
+    if names_own_search(model, config):
+        return stored
+    # The library's trainer writes all its defaults into a config, so they count as unset.
+    defaults = config._get_default_generation_params()
+    stored = {name: value for name, value in stored.items() if value != defaults.get(name)}
+    if "length_penalty" in stored and "length_penalty" not in given:
+        stored.setdefault("penalty", "length")  # the library's meaning
+    return stored
+
+
+def require_own_options(model: Any, names: Iterable[str]) -> None:
+    """Refuses options of other searches than the model's."""
+    search, known = search_of(model), all_options()
+    own = [option.name for option in fields(search)]
+    for name in names:
+        if name in known and name not in own:
+            raise ValueError(
+                f"{name} is not an option of {type(model).__name__}, which is decoded by {search.name}: leave it out. "
+                f"Its options are {', '.join(own)}."
+            )
+
+
+def store_options(model: Any, **given: Any) -> None:
+    """Writes the options of a model's search, and the name of the search, into its `generation_config`.
+
+    Args:
+        model: The model whose `generation_config` changes.
+        given: Options that take the place of its own.
+    """
+    options, config = options_of(model, **given), model.generation_config
+    for option in fields(options):
+        value = getattr(options, option.name)
+        # Only what differs from a default is written, but for beam size and length penalty, which readers look for.
+        is_shown = option.name in ("num_beams", "length_penalty") or value != option.default
+        setattr(config, option.name, value if is_shown else None)
+    if getattr(options, "num_beams", None) == 1:
+        config.length_penalty = None  # the library refuses to save a penalty beside one beam
+    setattr(config, SEARCH, options.name)
+    config._from_model_config = False  # with this mark, the library would drop the names that it does not know
+    if config.max_length is None or config.max_length == config._get_default_generation_params()["max_length"]:
+        # Else the library's trainer stores its default of 20 tokens at the first evaluation.
+        config.max_length = getattr(model, "longest_sequence", None) or STORED_MAX_LENGTH
+
+
+# --- options of `generate` that a search does not have ---
+
+
+# Their neutral values beside the library's defaults, and what to do instead.
+REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
+    "force_words_ids": ((), "give glossary={source term: target term} to a Translator"),
+    "constraints": ((), "give glossary={source term: target term} to a Translator"),
+    "num_beam_groups": ((1,), "for different translations set n_best or num_return_sequences, or sample"),
+    "diversity_penalty": ((0.0,), "for different translations set n_best or num_return_sequences, or sample"),
+    "penalty_alpha": ((0.0,), "contrastive search does not exist for encoder-decoders"),
+    "dola_layers": ((), "it does not exist for encoder-decoders"),
+    "prompt_lookup_num_tokens": ((), "leave it out"),
+    "assistant_model": ((), "leave it out"),
+}
+ONLY_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
+
+
+def require_supported(config: GenerationConfig, given: dict[str, Any], *, sample: bool) -> None:
+    """Refuses options of `generate` that a search does not have, given or in a generation config.
+
+    Values that are the library's defaults count as unset: its trainer writes them.
+
+    Args:
+        config: The model's `generation_config`. How it would sample does not matter to a search.
+        given: Options of a call.
+        sample: Whether translations are drawn at random, not searched for.
+    """
+    defaults = config._get_default_generation_params()
+    for name, (neutral, advice) in REFUSED.items():
+        for value, where in ((given.get(name), ""), (getattr(config, name, None), " in the generation config")):
+            if value is not None and value not in neutral and value != defaults.get(name):
+                raise ValueError(f"{name}={value!r:.60}{where} is not supported: {advice}.")
+    for name in ONLY_SAMPLING:
+        if not sample and given.get(name) is not None:
+            raise ValueError(
+                f"{name}={given[name]!r} is for sampling and does nothing in a search: leave it out, or sample "
+                "(sample=True in Translator, do_sample=True in generate)."
+            )

@@ -28,7 +28,7 @@ from vanilla_transformer.training.arguments.training_arguments import Translatio
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.reports.plots import Bars, plot_bars, read_metrics
 from vanilla_transformer.training.reports.tables import aligned
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import checkpoints
 from vanilla_transformer.training.train import train
 
 

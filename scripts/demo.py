@@ -17,7 +17,7 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.training import train
 from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
 from vanilla_transformer.training.reports.plots import plot_attention
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import checkpoints
 
 
 SENTENCES = [

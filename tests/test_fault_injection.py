@@ -18,7 +18,7 @@ from vanilla_transformer.hub.loading import load_model
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.scripts import convert_marian, export_ctranslate2, translate
 from vanilla_transformer.training import train
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import checkpoints
 
 
 class Faults:

@@ -46,12 +46,8 @@ from vanilla_transformer.training.data.parallel_corpus import (
     tokenize,
 )
 from vanilla_transformer.training.data.vocabulary import learn_vocabularies
-from vanilla_transformer.training.run_folder.checkpoint_averaging import (
-    average,
-    load_states,
-    scheduled_checkpoints,
-    step_of,
-)
+from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
+from vanilla_transformer.training.run_folder.checkpoints import scheduled_checkpoints, step_of
 from vanilla_transformer.training.run_folder.run_directory import (
     exclusive,
     require_fresh,

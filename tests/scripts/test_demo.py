@@ -8,7 +8,7 @@ import pytest
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import demo
-from vanilla_transformer.training.run_folder.checkpoint_averaging import COMPLETE
+from vanilla_transformer.training.run_folder.checkpoints import COMPLETE
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 from vanilla_transformer.training import callbacks
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.callbacks import MetricsFile, SetEpoch, StopAtNan, StopGently
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints, scheduled_checkpoints, step_of
+from vanilla_transformer.training.run_folder.checkpoints import checkpoints, scheduled_checkpoints, step_of
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(recipe, tmp_path):

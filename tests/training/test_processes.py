@@ -192,7 +192,7 @@ main([{path!r}, "--resume_from_checkpoint", "last"])
     done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, env=environment())
     assert done.returncode != 0
     assert "checkpoint-20 could not be written" in done.stderr
-    assert f"The last good one is {good}" in done.stderr
+    assert f"The last good checkpoint is {good}" in done.stderr
     assert "Traceback" not in done.stderr
     assert {file.name: file.read_bytes() for file in good.iterdir()} == before
 

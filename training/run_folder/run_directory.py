@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
 from vanilla_transformer.safe_files.file_locks import locked_file
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import NEWEST, checkpoints
 
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
 LOCK = ".lock"
-NEWEST = ("last", "True", "true")  # values of resume_from_checkpoint that name no folder
 # Keys that belong to one start and not to the run, keys that the library or we fill in, and secrets.
 NOT_IN_RECIPE = {
     *(

@@ -44,6 +44,7 @@ from vanilla_transformer.training.arguments.corpus_arguments import CleaningArgu
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
 from vanilla_transformer.training.data.corpus_mixing import copies
+from vanilla_transformer.training.data.parallel_corpus import languages_of_models
 from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
@@ -52,7 +53,7 @@ from vanilla_transformer.training.data.synthetic_corpus import (
     tagged,
     write_pairs,
 )
-from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.translation.languages import Languages
 
 
 Pairs = Iterator[dict[str, str]]
@@ -107,20 +108,9 @@ class BacktranslateArguments(SynthesisArguments):
         return self.source_lang, self.target_lang
 
     def with_languages(self, loading: LoadingArguments) -> "BacktranslateArguments":
-        """Returns the options with the languages that are given, or those of the models. They must not contradict each
-        other."""
-        agreed = Languages(self.source_lang, self.target_lang)
-        for model in self.model:
-            hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
-            recorded = load_languages(model, **hub_options)
-            of_pairs = Languages(*reversed(recorded)) if self.direction == "back" else recorded
-            try:
-                agreed = agreed_languages(agreed, of_pairs, model)
-            except ValueError:
-                raise ValueError(
-                    f"{model} translates {recorded}. With --direction {self.direction} it makes pairs for {of_pairs}, "
-                    f"not for {agreed}: choose another model or direction, or correct source_lang and target_lang."
-                ) from None
+        """Returns the options with the languages that are given, or those of the models."""
+        given = Languages(self.source_lang, self.target_lang)
+        agreed = languages_of_models(given, self.model, loading, self.direction)
         return replace(self, source_lang=agreed.source, target_lang=agreed.target)
 
 

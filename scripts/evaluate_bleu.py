@@ -49,7 +49,12 @@ from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_jso
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.corpus_files import require_language
-from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, load_corpus, references_of
+from vanilla_transformer.training.data.parallel_corpus import (
+    languages_of_corpus,
+    languages_of_models,
+    load_corpus,
+    references_of,
+)
 from vanilla_transformer.training.evaluation.metrics import (
     Bucket,
     Measure,
@@ -61,15 +66,16 @@ from vanilla_transformer.training.evaluation.metrics import (
     require_comet,
     require_same_number,
 )
+from vanilla_transformer.training.evaluation.results import RESULTS, figures_of
 from vanilla_transformer.training.evaluation.test_sets import score_texts, translate_texts
 from vanilla_transformer.training.reports.plots import plot_bleu_by_length
 from vanilla_transformer.training.reports.tables import aligned
 from vanilla_transformer.training.run_folder.run_directory import versions
 from vanilla_transformer.translation.decoding_options import with_defaults
-from vanilla_transformer.translation.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.translation.languages import Languages
 
 
-RESULTS, HYPOTHESES, BASELINE = "results.json", "hypotheses.txt", "baseline_hypotheses.txt"
+HYPOTHESES, BASELINE = "hypotheses.txt", "baseline_hypotheses.txt"
 PICTURE = "bleu_by_length.png"
 
 
@@ -183,10 +189,7 @@ def _require_options_with_effect(
 
 def languages(options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
     """The languages of the text: those given, or those of the models. They must not contradict each other."""
-    agreed = corpus.languages
-    for model in (*options.model, *options.baseline_model):
-        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
-        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
+    agreed = languages_of_models(corpus.languages, (*options.model, *options.baseline_model), loading)
     agreed = Languages(*languages_of_corpus(corpus.with_languages(agreed)))
     for file in filter(None, (options.hypotheses, options.baseline_hypotheses)):
         require_language(file, agreed.target)
@@ -310,11 +313,10 @@ def _one_or_all(value: str | list[str]) -> str | list[str]:
 
 def readable(results: dict[str, Any]) -> str:
     """The scores as tables."""
-    metrics = {name: score for name, score in results.items() if isinstance(score, dict) and "signature" in score}
     tables: list[list[tuple[str, ...]]] = [
         [
             (f"{results['sentences']:,} sentences", "score", "signature"),
-            *((name, f"{score['score']:.2f}", score["signature"]) for name, score in metrics.items()),
+            *((name, f"{score['score']:.2f}", score["signature"]) for name, score in figures_of(results).items()),
         ],
         [("words of the source", "sacrebleu", "sentences"), *map(_bucket_row, results["by_source_length"])],
         _length_rows(results["lengths"]),

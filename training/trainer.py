@@ -288,7 +288,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         training = model.training
         with_bleu = self.args.eval_bleu and {"source", "target"} <= set(dataset.column_names)
         measured, translations = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
-        measured.pop("signature", None)  # only numbers can be logged
+        if with_bleu:
+            measured["bleu"] = measured.pop("sacrebleu")["score"]  # only numbers can be logged
         if self.compute_metrics is not None and with_bleu:
             measured |= self.compute_metrics(self._as_prediction(translations, dataset))
         model.train(training)
@@ -328,7 +329,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         hypotheses: Path,
         references: Sequence[Reference] | None = None,
     ) -> dict[str, Any]:
-        """Measures loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
+        """Returns loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
 
         Args:
             model: The model.
@@ -381,8 +382,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return measured, []
         translations = self.translate(model, dataset["source"][:], **decoding)
         references = dataset["target"][:] if references is None else references
-        figure = score_texts(translations, references, names=("sacrebleu",))["sacrebleu"]
-        return {**measured, "bleu": figure["score"], "signature": figure["signature"]}, translations
+        return {**measured, **score_texts(translations, references, names=("sacrebleu",))}, translations
 
     def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:
         tokens = dataset.select_columns(["input_ids", "labels"])

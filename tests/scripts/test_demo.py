@@ -20,7 +20,7 @@ def commands(monkeypatch, model_folder):
         started.append((corpus, args))
         folder = Path(args.output_dir)
         shutil.copytree(model_folder, folder / "model", dirs_exist_ok=True)
-        results = {"test": {"bleu": 12.34, "signature": "nrefs:1"}}
+        results = {"test": {"sacrebleu": {"score": 12.34, "signature": "nrefs:1"}}}
         (folder / "results.json").write_text(json.dumps(results))
         return results
 

@@ -171,9 +171,9 @@ def test_every_number_of_the_card_comes_from_the_run(exported, run):
     card, data = (exported / "README.md").read_text(), metadata(exported)
     assert f"{description['parameters']:,} parameters" in card
     assert f"{description['pairs']['train']:,} pairs" in card
-    assert results["validation"]["signature"].replace("|", "\\|") in card
+    assert results["validation"]["sacrebleu"]["signature"].replace("|", "\\|") in card
     (entry,) = data["model-index"][0]["results"]
-    assert entry["metrics"][0]["value"] == round(results["validation"]["bleu"], 2)
+    assert entry["metrics"][0]["value"] == round(results["validation"]["sacrebleu"]["score"], 2)
     assert data["pipeline_tag"] == "translation"
     assert data["license"] == "apache-2.0"
     assert data["language"] == ["en", "de"]

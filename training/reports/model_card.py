@@ -17,6 +17,8 @@ from vanilla_transformer.models.beam_search import DEFAULT_EXTRA_TOKENS
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import write_text
+from vanilla_transformer.training.arguments.corpus_arguments import files_by_name
+from vanilla_transformer.training.evaluation.results import RESULTS, figures_of, read_results
 from vanilla_transformer.training.reports.plots import read_metrics
 from vanilla_transformer.translation.decoding_options import with_defaults
 from vanilla_transformer.translation.languages import Languages, languages_of
@@ -185,15 +187,12 @@ def _results(
 ) -> list[dict[str, Any]]:
     """A row for each score: first those of the run, then those of its evaluations."""
     rows = []
-    run_results = _read_json(run / "results.json")
+    run_results = read_results(run)
     for split, result in run_results.items():
-        if isinstance(result, dict) and "bleu" in result:
-            bleu = {"score": result["bleu"], "signature": result["signature"]}
-            corpus_name = _corpus_name(_with_test_sets(recipe), split, options.dataset)
-            conditions = f"{split} set" if split in ("validation", "test") else "test set"
-            rows += _rows(
-                corpus_name, split, _dataset_id(recipe, split, options.dataset), {"sacrebleu": bleu}, conditions
-            )
+        corpus_name = _corpus_name(_with_test_sets(recipe), split, options.dataset)
+        conditions = f"{split} set" if split in ("validation", "test") else "test set"
+        dataset_id = _dataset_id(recipe, split, options.dataset)
+        rows += _rows(corpus_name, split, dataset_id, figures_of(result), conditions)
     for path in _evaluation_files(options.evaluations):
         rows += _evaluation_rows(path, run, options.dataset, model_decoding)
     return _each_once(rows)
@@ -203,8 +202,8 @@ def _evaluation_files(folders: Sequence[str | Path]) -> list[Path]:
     """The results.json files of evaluations. That of several test sets has one in each subfolder."""
     paths: list[Path] = []
     for folder in map(Path, folders):
-        inside = sorted(folder.glob("*/results.json"))
-        paths += inside if folder.is_dir() and inside and not (folder / "results.json").is_file() else [folder]
+        inside = sorted(folder.glob(f"*/{RESULTS}"))
+        paths += inside if folder.is_dir() and inside and not (folder / RESULTS).is_file() else [folder]
     return paths
 
 
@@ -216,18 +215,15 @@ def _each_once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _with_test_sets(recipe: dict[str, Any]) -> dict[str, Any]:
     """The recipe with the files of its further test sets under keys like those of `test_files`."""
-    files: dict[str, list[str]] = {}
-    for word in recipe.get("test_sets", []):
-        name, _, file = word.partition("=")
-        files.setdefault(f"{name}_files", []).append(file)
-    return {**recipe, **files}
+    test_sets = files_by_name("test_sets", recipe.get("test_sets", []))
+    return {**recipe, **{f"{name}_files": files for name, files in test_sets.items()}}
 
 
 def _evaluation_rows(
     path: Path, run: Path, dataset: str | None, model_decoding: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    evaluation = _read_json(path / "results.json" if path.is_dir() else path)
-    scores = {name: evaluation[name] for name in METRICS if name in evaluation}
+    evaluation = read_results(path)
+    scores = figures_of(evaluation)
     if not scores:
         raise ValueError(f"{path} is not an evaluation: give a folder that vanilla-evaluate-bleu wrote.")
     _require_this_model(evaluation, run, path)
@@ -275,7 +271,7 @@ def _rows(
     corpus_name: str, split: str, dataset_id: str, scores: dict[str, dict[str, Any]], conditions: str
 ) -> list[dict[str, Any]]:
     common = {"data": f"{corpus_name}, {conditions}", "text": corpus_name, "split": split, "dataset_id": dataset_id}
-    return [{**common, "name": name, "metric": METRICS[name], **score} for name, score in scores.items()]
+    return [{**common, "name": name, "metric": METRICS.get(name, name), **score} for name, score in scores.items()]
 
 
 def _eval_result(row: dict[str, Any]) -> EvalResult:
@@ -400,7 +396,8 @@ def _recipe(run: Path) -> dict[str, Any]:
             recipe[name] = _short_names(recipe[name])
     for name in ("test_sets", "references"):
         if name in recipe:
-            recipe[name] = [f"{word.partition('=')[0]}={Path(word.partition('=')[2]).name}" for word in recipe[name]]
+            named = files_by_name(name, recipe[name])
+            recipe[name] = [f"{each}={Path(file).name}" for each, files in named.items() for file in files]
     return recipe
 
 

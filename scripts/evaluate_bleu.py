@@ -60,10 +60,8 @@ from vanilla_transformer.training.evaluation.metrics import (
     Measure,
     Reference,
     bleu_by_length,
-    comet,
     measures,
     paired_bootstrap,
-    require_comet,
     require_same_number,
 )
 from vanilla_transformer.training.evaluation.results import RESULTS, figures_of
@@ -97,9 +95,6 @@ class EvaluationArguments:
     lowercase: bool = key(False, "Lower-case the text for tokenized_bleu only.")
     sacrebleu_tokens: Literal["13a", "intl", "zh", "char"] = key("13a", "Tokenisation of sacrebleu.")
     length_bounds: list[int] = key([10, 20, 30, 40, 50], "Source lengths in words that separate the length buckets.")
-    comet: str | None = key(
-        None, "Compute COMET too: path of a checkpoint, or a name to download such as Unbabel/wmt22-comet-da."
-    )
 
     output_dir: str = key("evaluation", "Folder for scores, translations and the picture.")
     overwrite: bool = key(False, "Replace the output folder if it exists.")
@@ -132,8 +127,6 @@ def evaluate(
 
     One test set is written into the folder itself, several into a subfolder each.
     """
-    if options.comet:
-        require_comet()  # before hours of translation
     _require_options_with_effect(options, decoding, loading)
     corpus = corpus.with_languages(languages(options, loading, corpus))
     made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE, "test", *corpus.further_test_sets)
@@ -238,8 +231,6 @@ def scores(
     }
     metrics = measures(**settings)
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
-    if options.comet:
-        results["comet"] = comet(options.comet, sources, system.texts, references)._asdict()
     results["lengths"] = lengths(system.texts, references)
     buckets = bleu_by_length(sources, system.texts, references, options.length_bounds, metrics["sacrebleu"])
     results["by_source_length"] = [bucket._asdict() for bucket in buckets]
@@ -299,7 +290,7 @@ def description(
         "loading": vars(loading) if uses_model else None,
         "corpus": {**test_set, "source_lang": corpus.source_lang, "target_lang": corpus.target_lang},
         "sentences": sentences,
-        "versions": versions("sacremoses", "unbabel-comet"),
+        "versions": versions("sacremoses"),
     }
 
 

@@ -220,7 +220,6 @@ def test_evaluations_and_notes_go_into_the_card(run, tmp_path):
 def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_ours(run, tmp_path):
     evaluation = {
         "sacrebleu": {"score": 12.345, "signature": "s"},
-        "comet": {"score": 0.5, "signature": "c"},
         "model": "another/model",
         "decoding": {"num_beams": 1, "length_penalty": 0.6},
         "loading": {"backend": "torch", "quantization": "int8", "device": None},
@@ -235,7 +234,6 @@ def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_o
     export_to_hub.main(arguments)
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "| wmt/wmt14 (en-de), 3,003 sentences, beam 1, alpha 0.6, int8 | sacreBLEU | 12.35 |" in card
-    assert "| COMET | 0.50 |" in card
     (entry,) = [
         entry
         for entry in metadata(tmp_path / "hub")["model-index"][0]["results"]

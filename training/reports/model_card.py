@@ -30,7 +30,6 @@ METRICS = {
     "tokenized_bleu": "tokenised BLEU",
     "chrf": "chrF",
     "ter": "TER (lower is better)",
-    "comet": "COMET",
 }
 # The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses). The Hub refuses any other.
 LICENSES = (

@@ -95,7 +95,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         compute_metrics: Computes further metrics from the token ids of translations and references.
         callbacks: Additional callbacks.
         optimizers: An optimizer and a schedule, instead of the paper's.
-        tokenizer: The name of `processing_class` in version 0.1.
         refused: Arguments of `Seq2SeqTrainer` that have no effect here.
     """
 
@@ -119,11 +118,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         optimizers: tuple[torch.optim.Optimizer | None, Any] = (None, None),
         *,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
-        tokenizer: PreTrainedTokenizerBase | None = None,
         **refused: Any,
     ):
         _refuse_without_effect(refused)
-        processing_class = processing_class or tokenizer
         if args is None or processing_class is None:
             raise ValueError("TranslationTrainer needs args and processing_class, the tokenizer: give both.")
         self.target_tokenizer = target_tokenizer or processing_class

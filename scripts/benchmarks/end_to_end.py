@@ -211,7 +211,7 @@ def our_trainer(
     """The trainer that `vanilla-train` makes from a recipe."""
     args = TranslationTrainingArguments(max_steps=-1, max_tokens=options.max_tokens, **common)
     model = make_model(ModelArguments(preset=options.preset), tokenizer, None)
-    return lambda: TranslationTrainer(model, args, tokenizer=tokenizer, train_dataset=dataset)
+    return lambda: TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=dataset)
 
 
 def stock_trainer(

@@ -337,8 +337,8 @@ def test_code_that_does_not_run_is_found_out(copy, run):
         (["--run", "a", "--output_dir", "b", "--dry_run"], "--dry_run does nothing without --push_to"),
         (["--run", "a", "--output_dir", "b", "--license_name", "x"], "needs --license other"),
         (
-            ["--run", "a", "--output_dir", "b", "--license", "nolicense"],
-            r"no identifier that the Hub knows \(did you mean .unlicense.\?\): give one",
+            ["--run", "a", "--output_dir", "b", "--license", "Apache 2.0"],
+            "license='Apache 2.0' is no identifier of a licence on the Hub: give one such as apache-2.0",
         ),
         (["--exported", "nowhere", "--push_to", "user/x"], "There is no folder nowhere"),
         (["--run", "a", "--output_dir", "b", "--space", "--push_to", "user/x"], "--repo-type space"),

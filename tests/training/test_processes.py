@@ -221,7 +221,7 @@ def evaluate_sharded(folder: str) -> None:
     )
 
     def measure(model) -> dict:
-        trainer = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=pairs)
+        trainer = TranslationTrainer(model, args, processing_class=tokenizer, eval_dataset=pairs)
         assert trainer.whole_model() is not model or not sharded
         return {name: value for name, value in trainer.evaluate().items() if name != "eval_seconds"}
 
@@ -235,7 +235,7 @@ def evaluate_sharded(folder: str) -> None:
     fully_shard(model, mesh=mesh)
     before = torch.get_rng_state()
     model.generation_config.num_beams = 2
-    trainer = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=pairs)
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, eval_dataset=pairs)
     assert trainer.whole_model().generation_config.num_beams == 2
     model.generation_config.num_beams = None
     assert measure(model) == pytest.approx(expected)

@@ -125,9 +125,6 @@ DATA_KEYS = (
     *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
 
-# Keys with another default in version 0.1: its recipe.yaml does not have them.
-DEFAULTS_IN_0_1 = {"source_lang": "en", "target_lang": "de"}
-
 
 def require_same_data(folder: Path, *arguments: Any) -> None:
     """Refuses to resume a run with other text, another seed or other batches than it was started with."""
@@ -136,7 +133,7 @@ def require_same_data(folder: Path, *arguments: Any) -> None:
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     now = _differing_keys(*arguments)
     for name in DATA_KEYS:
-        if before.get(name, DEFAULTS_IN_0_1.get(name)) != now.get(name):
+        if before.get(name) != now.get(name):
             raise ValueError(
                 f"The run in {folder} was started with {_stated(name, before)}, not {_stated(name, now)}: resume with "
                 "the recipe it was started with, or choose another --output_dir."
@@ -216,8 +213,7 @@ def write_description(
     path, report, start = folder / "run.json", corpus.report, _start(args)
     if args.resume_from_checkpoint and path.is_file():
         run = read_object(path)
-        first = {name: run[name] for name in start if name in run}  # older versions have no list
-        write_json(path, {**run, "starts": [*run.get("starts", [first]), start]})
+        write_json(path, {**run, "starts": [*run["starts"], start]})
         return
     run = {
         **start,

@@ -11,6 +11,8 @@ from vanilla_transformer.training.reports.model_card import CardOptions, model_c
 
 
 RECIPE = {
+    "source_lang": "en",
+    "target_lang": "de",
     "train_files": ["/home/someone/pairs"],
     "validation_files": ["/home/someone/valid"],
     "preset": "tiny",

@@ -41,7 +41,11 @@ from transformers import (
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import config_to_marian
-from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.benchmark_corpus import (
+    BenchmarkCorpusArguments,
+    learn_and_tokenise,
+    longest_fitting,
+)
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,

@@ -29,7 +29,7 @@ from vanilla_transformer.training.arguments.vocabulary_arguments import Vocabula
 from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.reports.plots import Bars, plot_bars, read_metrics
 from vanilla_transformer.training.reports.tables import aligned
-from vanilla_transformer.training.run_folder.checkpoints import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints
 from vanilla_transformer.training.train import train
 
 
@@ -94,7 +94,7 @@ def train_variant(argv: Sequence[str], folder: Path, fields: dict[str, Any]) -> 
     """Trains one variant, unless that is done. Returns whether it is finished."""
     if (folder / RESULTS).is_file():
         return True
-    resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
+    resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and complete_checkpoints(folder) else []
     options = ["--output_dir", str(folder), *resume]
     if fields:
         options += ["--model_config", json.dumps(fields)]

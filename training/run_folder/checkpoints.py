@@ -26,7 +26,7 @@ def step_of(checkpoint: Path) -> int:
     return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
-def checkpoints(folder: str | Path) -> list[Path]:
+def complete_checkpoints(folder: str | Path) -> list[Path]:
     """Returns the complete checkpoints of a run, oldest first. One that a crash interrupted is left out."""
     named = [path for path in Path(folder).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
     return sorted((path for path in named if (path / COMPLETE).is_file()), key=step_of)
@@ -34,12 +34,12 @@ def checkpoints(folder: str | Path) -> list[Path]:
 
 def scheduled_checkpoints(folder: str | Path) -> list[Path]:
     """Returns the complete checkpoints that the run would also have without interruptions, oldest first."""
-    return [path for path in checkpoints(folder) if not (path / UNSCHEDULED).exists()]
+    return [path for path in complete_checkpoints(folder) if not (path / UNSCHEDULED).exists()]
 
 
 def newest_checkpoint(folder: str | Path) -> Path:
     """Returns the newest complete checkpoint of a run."""
-    complete = checkpoints(folder)
+    complete = complete_checkpoints(folder)
     if not complete:
         raise ValueError(f"{folder} has no complete checkpoint to resume from: leave out resume_from_checkpoint.")
     return complete[-1]
@@ -47,13 +47,13 @@ def newest_checkpoint(folder: str | Path) -> Path:
 
 def last_good_checkpoint(folder: str | Path) -> str:
     """Returns a sentence for errors: what a run that has failed can be resumed from."""
-    complete = checkpoints(folder)
+    complete = complete_checkpoints(folder)
     return f"The last good checkpoint is {complete[-1]}." if complete else "There was no checkpoint yet."
 
 
 def require_last(checkpoint: Path, folder: str | Path) -> None:
     """Refuses to resume before later checkpoints, which `last` and the average would mistake for this run's."""
-    names = [path.name for path in checkpoints(folder)]
+    names = [path.name for path in complete_checkpoints(folder)]
     if checkpoint.resolve().parent == Path(folder).resolve() and checkpoint.name in names[:-1]:
         raise ValueError(
             f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to resume from it, "
@@ -86,7 +86,7 @@ def delete_older(newest: Path, limit: int | None, best: str | None) -> None:
     folder, protected = newest.parent, {newest.name, Path(best or newest).name}
     scheduled = scheduled_checkpoints(folder)
     older = [path for path in scheduled if path.name not in protected][: max(len(scheduled) - limit, 0)]
-    older += [path for path in checkpoints(folder) if path not in scheduled and path.name not in protected]
+    older += [path for path in complete_checkpoints(folder) if path not in scheduled and path.name not in protected]
     for path in older:
         (path / COMPLETE).unlink()  # first, so that half a checkpoint is never taken for a whole one
         shutil.rmtree(path, ignore_errors=True)

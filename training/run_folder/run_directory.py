@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
 from vanilla_transformer.safe_files.file_locks import locked_file
-from vanilla_transformer.training.run_folder.checkpoints import NEWEST, checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import NEWEST, complete_checkpoints
 
 
 if TYPE_CHECKING:
@@ -104,12 +104,16 @@ def require_fresh(folder: Path, resume: str | None) -> None:
         folder: The folder of the run.
         resume: The checkpoint to resume from, if any.
     """
-    if (folder / "run.json").is_file() and (checkpoints(folder) or (folder / "model").exists()) and not resume:
+    if (
+        (folder / "run.json").is_file()
+        and (complete_checkpoints(folder) or (folder / "model").exists())
+        and not resume
+    ):
         raise ValueError(
             f"{folder} already holds a run: add --resume_from_checkpoint last to resume it, or choose another "
             "--output_dir."
         )
-    if resume and resume in NEWEST and not checkpoints(folder):
+    if resume and resume in NEWEST and not complete_checkpoints(folder):
         raise ValueError(
             f"There is no run in {folder} to resume, because it has no complete checkpoint: leave out "
             "--resume_from_checkpoint to start it."

@@ -18,14 +18,8 @@ from safetensors.torch import save_file
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
-from vanilla_transformer.training.run_folder.checkpoint_averaging import (
-    COMPLETE,
-    UNSCHEDULED,
-    WEIGHTS,
-    average,
-    load_states,
-    scheduled_checkpoints,
-)
+from vanilla_transformer.training.run_folder.checkpoint_averaging import WEIGHTS, average, load_states
+from vanilla_transformer.training.run_folder.checkpoints import COMPLETE, UNSCHEDULED, scheduled_checkpoints
 
 
 # Weights, optimizer and random state. The other files of a checkpoint, configuration and tokenizers, are copied.

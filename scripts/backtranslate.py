@@ -39,12 +39,13 @@ from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_fir
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CleaningArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
 from vanilla_transformer.training.data.corpus_mixing import copies
+from vanilla_transformer.training.data.parallel_corpus import languages_of_models
 from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
@@ -107,20 +108,9 @@ class BacktranslateArguments(SynthesisArguments):
         return self.source_lang, self.target_lang
 
     def with_languages(self, loading: LoadingArguments) -> "BacktranslateArguments":
-        """Returns the options with the languages that are given, or those of the models. They must not contradict each
-        other."""
-        agreed = Languages(self.source_lang, self.target_lang)
-        for model in self.model:
-            hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
-            recorded = load_languages(model, **hub_options)
-            of_pairs = Languages(*reversed(recorded)) if self.direction == "back" else recorded
-            try:
-                agreed = agreed_languages(agreed, of_pairs, model)
-            except ValueError:
-                raise ValueError(
-                    f"{model} translates {recorded}. With --direction {self.direction} it makes pairs for {of_pairs}, "
-                    f"not for {agreed}: choose another model or direction, or correct source_lang and target_lang."
-                ) from None
+        """Returns the options with the languages that are given, or those of the models."""
+        given = Languages(self.source_lang, self.target_lang)
+        agreed = languages_of_models(given, self.model, loading, self.direction)
         return replace(self, source_lang=agreed.source, target_lang=agreed.target)
 
 
@@ -159,7 +149,7 @@ def backtranslate(
 def generation_options(options: BacktranslateArguments, decoding: DecodingArguments) -> dict[str, Any]:
     """Returns the options of `Translator.translate`."""
     if not options.sample:
-        return vars(decoding)
+        return dict(vars(decoding))
     for name, value in vars(decoding).items():
         if name != "max_extra_tokens" and value is not None:
             raise ValueError(f"--{name} {value} is for searches: leave it out, or leave out --sample.")

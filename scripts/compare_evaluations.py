@@ -7,7 +7,6 @@ Evaluate all systems on the same test set and with the same --length_bounds. The
 bleu_by_length.png.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +16,12 @@ from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
 from vanilla_transformer.training.evaluation.metrics import Bucket
+from vanilla_transformer.training.evaluation.results import RESULTS, figures_of, read_results
 from vanilla_transformer.training.reports.plots import plot_bleu_by_length
 from vanilla_transformer.training.reports.tables import aligned
 
 
-RESULTS, TABLE, PICTURE = "results.json", "comparison.md", "bleu_by_length.png"
+TABLE, PICTURE = "comparison.md", "bleu_by_length.png"
 
 
 @dataclass
@@ -48,7 +48,7 @@ class ComparisonArguments:
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         (options,) = parse_arguments([ComparisonArguments], __doc__, argv)
-        systems = dict(zip(options.names, map(read_results, options.evaluations), strict=True))
+        systems = dict(zip(options.names, map(read_evaluation, options.evaluations), strict=True))
         require_same_sentences(systems)
         buckets = {name: [Bucket(**bucket) for bucket in found["by_source_length"]] for name, found in systems.items()}
         rows = table(systems, buckets)
@@ -59,14 +59,13 @@ def main(argv: list[str] | None = None) -> None:
         print(f"\nall files are in {options.output_dir}")
 
 
-def read_results(folder: str) -> dict[str, Any]:
+def read_evaluation(folder: str) -> dict[str, Any]:
     """The results of one evaluation."""
-    path = Path(folder) / RESULTS
-    if not path.is_file():
+    if not (Path(folder) / RESULTS).is_file():
         raise ValueError(f"{folder} has no {RESULTS}: give folders that vanilla-evaluate-bleu wrote.")
-    results = json.loads(path.read_text(encoding="utf-8"))
+    results = read_results(folder)
     if "by_source_length" not in results:
-        raise ValueError(f"{path} has no scores by sentence length: give folders that vanilla-evaluate-bleu wrote.")
+        raise ValueError(f"{folder} has no scores by sentence length: give folders that vanilla-evaluate-bleu wrote.")
     return results
 
 
@@ -88,7 +87,7 @@ def require_same_sentences(systems: Mapping[str, dict[str, Any]]) -> None:
 def table(systems: Mapping[str, dict[str, Any]], buckets: Mapping[str, Sequence[Bucket]]) -> list[list[str]]:
     """A row for each system: all scores of the whole test set, then sacreBLEU of each range of lengths."""
     first = next(iter(systems))
-    metrics = [name for name, score in systems[first].items() if isinstance(score, dict) and "signature" in score]
+    metrics = list(figures_of(systems[first]))
     rows = [["", *metrics, *(f"{bucket.label} words" for bucket in buckets[first])]]
     for name, results in systems.items():
         scores = [f"{results[metric]['score']:.2f}" if metric in results else "-" for metric in metrics]

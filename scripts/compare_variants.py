@@ -26,9 +26,10 @@ from vanilla_transformer.training.arguments.corpus_arguments import CorpusArgume
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
+from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.reports.plots import Bars, plot_bars, read_metrics
 from vanilla_transformer.training.reports.tables import aligned
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints
 from vanilla_transformer.training.train import train
 
 
@@ -91,9 +92,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def train_variant(argv: Sequence[str], folder: Path, fields: dict[str, Any]) -> bool:
     """Trains one variant, unless that is done. Returns whether it is finished."""
-    if (folder / "results.json").is_file():
+    if (folder / RESULTS).is_file():
         return True
-    resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
+    resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and complete_checkpoints(folder) else []
     options = ["--output_dir", str(folder), *resume]
     if fields:
         options += ["--model_config", json.dumps(fields)]
@@ -103,7 +104,7 @@ def train_variant(argv: Sequence[str], folder: Path, fields: dict[str, Any]) -> 
 
 def figures(folder: Path, name: str) -> dict[str, Any]:
     """What a finished run reached, from its own files."""
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    results = read_results(folder)
     run = json.loads((folder / "run.json").read_text(encoding="utf-8"))
     speeds = [
         entry["train_tokens_per_second"]
@@ -112,7 +113,7 @@ def figures(folder: Path, name: str) -> dict[str, Any]:
     ]
     return {
         "variant": name,
-        "bleu": results["test"]["bleu"],
+        "bleu": results["test"]["sacrebleu"]["score"],
         "loss": results["validation"]["loss"],
         "tokens_per_second": speeds[-1],
         "parameters": run["parameters"],

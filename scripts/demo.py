@@ -7,7 +7,6 @@ the training text and draws an attention map. All files are in runs/demo. If the
 resumes from the last checkpoint.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,8 +15,9 @@ from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.training import train
 from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.reports.plots import plot_attention
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints
 
 
 SENTENCES = [
@@ -49,12 +49,12 @@ def main(argv: list[str] | None = None) -> None:
 
 def train_or_resume(folder: Path) -> bool:
     """Trains unless the run is finished. Returns whether there is a finished model."""
-    if not (folder / "results.json").is_file():
-        resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and checkpoints(folder) else []
+    if not (folder / RESULTS).is_file():
+        resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and complete_checkpoints(folder) else []
         recipe = train.parse_recipe(train.__doc__, ["demo", "--output_dir", str(folder), *resume])
         if train.train(*recipe) is None:
             print(f"To resume: run vanilla-demo again{'' if folder == DEFAULT_FOLDER else f' --output_dir {folder}'}")
-    return (folder / "results.json").is_file()
+    return (folder / RESULTS).is_file()
 
 
 def show_translations(folder: Path) -> None:
@@ -80,8 +80,8 @@ def show_translations(folder: Path) -> None:
 
 def show_files(folder: Path) -> None:
     """Prints BLEU on the test set, and where the files are."""
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    print(f"\nBLEU on the test set: {results['test']['bleu']:.1f} ({results['test']['signature']})")
+    bleu = read_results(folder)["test"]["sacrebleu"]
+    print(f"\nBLEU on the test set: {bleu['score']:.1f} ({bleu['signature']})")
     print(f"model            {folder / 'model'}   (AutoModelForSeq2SeqLM.from_pretrained)")
     print(f"learning curve   {folder / 'learning_curve.png'}")
     print(f"attention        {folder / 'attention.png'}")

@@ -33,11 +33,10 @@ from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_fir
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
-from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, load_corpus
+from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, languages_of_models, load_corpus
 from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,
@@ -80,7 +79,7 @@ def distill(
     workers: WorkerArguments,
 ) -> dict[str, Any]:
     """Translates the sources of the training pairs and writes the new pairs; returns the content of report.json."""
-    corpus = corpus.with_languages(languages(options, loading, corpus))
+    corpus = corpus.with_languages(languages_of_models(corpus.languages, options.model, loading))
     sources = Sources(corpus)
     return make_corpus(
         options,
@@ -112,15 +111,6 @@ class Sources:
 
     def __getstate__(self) -> dict[str, Any]:
         return {"corpus": self.corpus}
-
-
-def languages(options: DistillArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
-    """The languages of the pairs: those given, or those of the teachers. They must not contradict each other."""
-    agreed = corpus.languages
-    for model in options.model:
-        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
-        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
-    return agreed
 
 
 def write_result(

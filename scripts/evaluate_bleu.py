@@ -45,31 +45,35 @@ from vanilla_transformer.command_line.inference_arguments import DecodingArgumen
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.corpus_files import require_language
-from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, load_corpus, references_of
+from vanilla_transformer.training.data.parallel_corpus import (
+    languages_of_corpus,
+    languages_of_models,
+    load_corpus,
+    references_of,
+)
 from vanilla_transformer.training.evaluation.metrics import (
     Bucket,
     Measure,
     Reference,
     bleu_by_length,
-    comet,
     measures,
     paired_bootstrap,
-    require_comet,
     require_same_number,
 )
+from vanilla_transformer.training.evaluation.results import RESULTS, figures_of
 from vanilla_transformer.training.evaluation.test_sets import score_texts, translate_texts
 from vanilla_transformer.training.reports.plots import plot_bleu_by_length
 from vanilla_transformer.training.reports.tables import aligned
 from vanilla_transformer.training.run_folder.run_directory import versions
 
 
-RESULTS, HYPOTHESES, BASELINE = "results.json", "hypotheses.txt", "baseline_hypotheses.txt"
+HYPOTHESES, BASELINE = "hypotheses.txt", "baseline_hypotheses.txt"
 PICTURE = "bleu_by_length.png"
 
 
@@ -91,9 +95,6 @@ class EvaluationArguments:
     lowercase: bool = key(False, "Lower-case the text for tokenized_bleu only.")
     sacrebleu_tokens: Literal["13a", "intl", "zh", "char"] = key("13a", "Tokenisation of sacrebleu.")
     length_bounds: list[int] = key([10, 20, 30, 40, 50], "Source lengths in words that separate the length buckets.")
-    comet: str | None = key(
-        None, "Compute COMET too: path of a checkpoint, or a name to download such as Unbabel/wmt22-comet-da."
-    )
 
     output_dir: str = key("evaluation", "Folder for scores, translations and the picture.")
     overwrite: bool = key(False, "Replace the output folder if it exists.")
@@ -126,8 +127,6 @@ def evaluate(
 
     One test set is written into the folder itself, several into a subfolder each.
     """
-    if options.comet:
-        require_comet()  # before hours of translation
     _require_options_with_effect(options, decoding, loading)
     corpus = corpus.with_languages(languages(options, loading, corpus))
     made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE, "test", *corpus.further_test_sets)
@@ -183,10 +182,7 @@ def _require_options_with_effect(
 
 def languages(options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Languages:
     """The languages of the text: those given, or those of the models. They must not contradict each other."""
-    agreed = corpus.languages
-    for model in (*options.model, *options.baseline_model):
-        hub_options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
-        agreed = agreed_languages(agreed, load_languages(model, **hub_options), model)
+    agreed = languages_of_models(corpus.languages, (*options.model, *options.baseline_model), loading)
     agreed = Languages(*languages_of_corpus(corpus.with_languages(agreed)))
     for file in filter(None, (options.hypotheses, options.baseline_hypotheses)):
         require_language(file, agreed.target)
@@ -233,8 +229,6 @@ def scores(
     }
     metrics = measures(**settings)
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
-    if options.comet:
-        results["comet"] = comet(options.comet, sources, system.texts, references)._asdict()
     results["lengths"] = lengths(system.texts, references)
     buckets = bleu_by_length(sources, system.texts, references, options.length_bounds, metrics["sacrebleu"])
     results["by_source_length"] = [bucket._asdict() for bucket in buckets]
@@ -294,7 +288,7 @@ def description(
         "loading": vars(loading) if uses_model else None,
         "corpus": {**test_set, "source_lang": corpus.source_lang, "target_lang": corpus.target_lang},
         "sentences": sentences,
-        "versions": versions("sacremoses", "unbabel-comet"),
+        "versions": versions("sacremoses"),
     }
 
 
@@ -308,11 +302,10 @@ def _one_or_all(value: str | list[str]) -> str | list[str]:
 
 def readable(results: dict[str, Any]) -> str:
     """The scores as tables."""
-    metrics = {name: score for name, score in results.items() if isinstance(score, dict) and "signature" in score}
     tables: list[list[tuple[str, ...]]] = [
         [
             (f"{results['sentences']:,} sentences", "score", "signature"),
-            *((name, f"{score['score']:.2f}", score["signature"]) for name, score in metrics.items()),
+            *((name, f"{score['score']:.2f}", score["signature"]) for name, score in figures_of(results).items()),
         ],
         [("words of the source", "sacrebleu", "sentences"), *map(_bucket_row, results["by_source_length"])],
         _length_rows(results["lengths"]),

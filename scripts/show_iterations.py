@@ -8,13 +8,13 @@ earlier iterations. With --output_dir it also writes iterations.html, a page wit
 iteration, for any browser, also offline.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.models.mask_predict_search import require_options
+from vanilla_transformer.models.search_options import MaskPredictOptions, require_values
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
 from vanilla_transformer.training.reports.mask_predict_page import iterations_of, readable, render_page
 
@@ -36,7 +36,7 @@ class ShowArguments:
     overwrite: bool = key(False, "Replace the output folder if it exists.")
 
     def __post_init__(self) -> None:
-        require_options(self.iterations, self.length_candidates, self.length_ratio, self.length_alpha)
+        require_values(**vars(self))
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -47,8 +47,8 @@ def main(argv: list[str] | None = None) -> None:
 
 def show(options: ShowArguments) -> None:
     """Prints the table and, if asked, writes the page."""
-    names = ("iterations", "length_candidates", "length_ratio", "length_alpha")
-    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    names = (option.name for option in fields(MaskPredictOptions))
+    given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
     iterations = iterations_of(Translator.from_pretrained(options.model), options.text, **given)
     print(readable(iterations))
     if options.output_dir:

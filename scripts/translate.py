@@ -31,10 +31,14 @@ A large corpus is translated in shards, by any number of processes, into a folde
 The result is one file in out/: translations.txt, .jsonl or .parquet, by the format of the input, with one row for each
 input row, in the same order. out/manifest.json has the ranges of the shards and what they depend on: the content of
 input and model, and the options. A command that was killed loses only the shards it was translating; the same command
-continues it. On several computers that share out/, each can run the same command. Another input, model or option is
-refused. A text file that is gzipped has a gzipped output. Tables keep their columns and get a new one.
+continues it. Another input, model or option is refused. A text file that is gzipped has a gzipped output. Tables keep
+their columns and get a new one. Each job of a job array translates shards of its own, and the same command without
+--only_shards joins them at the end:
+
+    vanilla-translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --only_shards 0-15
 """
 
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -103,6 +107,9 @@ class TranslateArguments:
     shards: int | None = key(
         None, "Translate in this many shards, which a killed command or other processes continue; for large corpora."
     )
+    only_shards: list[str] = key(
+        [], "Translate only the shards of these numbers, which count from 0, and do not join: 3, or 0-15, or several."
+    )
     text_column: str | None = key(None, "Column of JSON lines or Parquet that is translated; default: text.")
     translation_column: str | None = key(None, "New column for the translations; default: translation.")
 
@@ -121,7 +128,26 @@ class TranslateArguments:
                 f"command continues. To start again, delete {self.output}."
             )
 
+        self.shard_numbers()
+
+    def shard_numbers(self) -> set[int] | None:
+        """Returns the numbers of `only_shards`; `None` for all shards."""
+        return set().union(*map(self._numbers_in, self.only_shards)) if self.only_shards else None
+
+    def _numbers_in(self, words: str) -> range:
+        """Reads a number, or a range with both ends."""
+        assert self.shards is not None
+        if match := re.fullmatch(r"(\d+)(?:-(\d+))?", words):
+            numbers = range(int(match[1]), int(match[2] or match[1]) + 1)
+            if numbers and numbers[-1] < self.shards:
+                return numbers
+        raise ValueError(
+            f"only_shards={words!r} must be a number or a range of those of all shards, which are 0-{self.shards - 1}."
+        )
+
     def _require_no_shards(self) -> None:
+        if self.only_shards:
+            raise ValueError("--only_shards names some of the shards: add --shards, the number of all of them.")
         for name in ("text_column", "translation_column"):
             if getattr(self, name) is not None:
                 raise ValueError(f"--{name} is for tables, which are translated in shards: add --shards 1, or more.")
@@ -182,14 +208,19 @@ def translate_corpus(
         options.generation(decoding),
         partial(equal_ranges, number=options.shards),
         window=4096 if options.window is None else options.window,
+        only_shards=options.shard_numbers(),
     )
     try:
         translate_shards(translation, workers)
-        translation.join()
+        if not options.only_shards:
+            translation.join()
     except KeyboardInterrupt:
         print(f"stopped: {options.output} keeps the finished shards; the same command continues", file=sys.stderr)
         raise
-    if is_first():
+    if is_first() and options.only_shards:
+        done = f"shards {' '.join(options.only_shards)} are done"
+        print(f"{done}; the same command without --only_shards joins all of {options.output}", file=sys.stderr)
+    elif is_first():
         print(f"{translation.rows:,} rows in {translation.shards.whole}", file=sys.stderr)
 
 

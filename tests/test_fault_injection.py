@@ -18,7 +18,7 @@ from vanilla_transformer.hub.loading import load_model
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.scripts import convert_marian, export_ctranslate2, translate
 from vanilla_transformer.training import train
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints
 
 
 class Faults:
@@ -204,10 +204,10 @@ def test_a_training_run_survives_any_failed_write(recipe, tmp_path, capsys, die)
         run = tmp_path / f"run{number}"
         command = recipe(**keys, output_dir=str(run))
         finished = succeeds(lambda command=command: train.main(command), Faults(run, number, die))
-        for path in (*checkpoints(run), *([run / "model"] if (run / "model").exists() else [])):
+        for path in (*complete_checkpoints(run), *([run / "model"] if (run / "model").exists() else [])):
             load_model(path)  # what is there is whole
         if not finished:
-            resume = ["--resume_from_checkpoint", "last"] if checkpoints(run) else []
+            resume = ["--resume_from_checkpoint", "last"] if complete_checkpoints(run) else []
             train.main([*command, *resume])
         found = load_file(run / "model" / "model.safetensors")
         assert found.keys() == expected.keys()

@@ -64,7 +64,7 @@ def test_a_run_leaves_a_model_with_its_own_decoding(run):
     assert len(losses(run)) == 8
     results = json.loads((run / "results.json").read_text())
     assert results["decoding"] == {"iterations": 3, "length_candidates": 2, "length_ratio": 1.0, "length_alpha": 1.0}
-    assert results["validation"]["bleu"] >= 0
+    assert results["validation"]["sacrebleu"]["score"] >= 0
     model = AutoModelForSeq2SeqLM.from_pretrained(run / "model")
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
     assert type(model) is MaskPredictForConditionalGeneration

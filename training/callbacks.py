@@ -14,7 +14,7 @@ from transformers import ProgressCallback, TrainerCallback, TrainerControl, Trai
 
 from vanilla_transformer.safe_files.atomic_writes import write_lines
 from vanilla_transformer.training.reports.plots import plot_learning_curve, read_metrics
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import last_good_checkpoint
 
 
 if TYPE_CHECKING:
@@ -57,11 +57,9 @@ class StopAtNan(TrainerCallback):
 
 def not_a_number(step: int, output_dir: str | Path) -> ValueError:
     """Returns the error for a loss that is not a number."""
-    complete = checkpoints(output_dir)
-    last = f"The last good checkpoint is {complete[-1]}." if complete else "There was no checkpoint yet."
     return ValueError(
-        f"The loss stopped being a number before step {step}. {last} A lower rate_factor (or learning_rate), more "
-        "warmup_steps or a max_grad_norm of 1 usually help."
+        f"The loss stopped being a number before step {step}. {last_good_checkpoint(output_dir)} A lower rate_factor "
+        "(or learning_rate), more warmup_steps or a max_grad_norm of 1 usually help."
     )
 
 

@@ -50,12 +50,9 @@ from vanilla_transformer.training.data.parallel_corpus import (
     tokenize,
 )
 from vanilla_transformer.training.data.vocabulary import learn_vocabularies
-from vanilla_transformer.training.run_folder.checkpoint_averaging import (
-    average,
-    load_states,
-    scheduled_checkpoints,
-    step_of,
-)
+from vanilla_transformer.training.evaluation.results import RESULTS
+from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
+from vanilla_transformer.training.run_folder.checkpoints import scheduled_checkpoints, step_of
 from vanilla_transformer.training.run_folder.run_directory import (
     exclusive,
     require_fresh,
@@ -234,10 +231,10 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
     if args.should_save:
         with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
             trainer.save_final(model, temporary)
-        write_json(folder / "results.json", results)
+        write_json(folder / RESULTS, results)
         for split in scored:
-            result = results[split]
-            print(f"{split}: BLEU {result['bleu']:.2f} ({result['signature']}), perplexity {result['perplexity']:.3f}")
+            bleu, perplexity = results[split]["sacrebleu"], results[split]["perplexity"]
+            print(f"{split}: BLEU {bleu['score']:.2f} ({bleu['signature']}), perplexity {perplexity:.3f}")
         print(f"model in {folder / 'model'}, everything else beside it")
     return results
 

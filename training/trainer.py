@@ -3,7 +3,6 @@
 import copy
 import json
 import math
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -35,7 +34,7 @@ from vanilla_transformer import Translator
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, save_tokenizers
-from vanilla_transformer.safe_files.atomic_writes import sync_files, write_lines
+from vanilla_transformer.safe_files.atomic_writes import write_lines
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.callbacks import (
     MetricsFile,
@@ -60,13 +59,16 @@ from vanilla_transformer.training.evaluation.test_sets import (
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.malloc import keep_freed_memory
 from vanilla_transformer.training.objectives.cross_entropy import make_objective
-from vanilla_transformer.training.run_folder.checkpoint_averaging import (
-    COMPLETE,
-    UNSCHEDULED,
-    checkpoints,
-    scheduled_checkpoints,
+from vanilla_transformer.training.run_folder.checkpoints import (
+    NEWEST,
+    checkpoint_of_step,
+    delete_older,
+    last_good_checkpoint,
+    mark_complete,
+    newest_checkpoint,
+    remove_marks,
+    require_last,
 )
-from vanilla_transformer.training.run_folder.run_directory import NEWEST
 from vanilla_transformer.training.run_folder.weight_ema import ExponentialMovingAverage
 
 
@@ -93,7 +95,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         compute_metrics: Computes further metrics from the token ids of translations and references.
         callbacks: Additional callbacks.
         optimizers: An optimizer and a schedule, instead of the paper's.
-        tokenizer: The name of `processing_class` in version 0.1.
         refused: Arguments of `Seq2SeqTrainer` that have no effect here.
     """
 
@@ -117,11 +118,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         optimizers: tuple[torch.optim.Optimizer | None, Any] = (None, None),
         *,
         target_tokenizer: PreTrainedTokenizerBase | None = None,
-        tokenizer: PreTrainedTokenizerBase | None = None,
         **refused: Any,
     ):
         _refuse_without_effect(refused)
-        processing_class = processing_class or tokenizer
         if args is None or processing_class is None:
             raise ValueError("TranslationTrainer needs args and processing_class, the tokenizer: give both.")
         self.target_tokenizer = target_tokenizer or processing_class
@@ -286,7 +285,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         training = model.training
         with_bleu = self.args.eval_bleu and {"source", "target"} <= set(dataset.column_names)
         measured, translations = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
-        measured.pop("signature", None)  # only numbers can be logged
+        if with_bleu:
+            measured["bleu"] = measured.pop("sacrebleu")["score"]  # only numbers can be logged
         if self.compute_metrics is not None and with_bleu:
             measured |= self.compute_metrics(self._as_prediction(translations, dataset))
         model.train(training)
@@ -326,7 +326,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         hypotheses: Path,
         references: Sequence[Reference] | None = None,
     ) -> dict[str, Any]:
-        """Measures loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
+        """Returns loss, perplexity and sacreBLEU with the model's decoding options, and writes the translations.
 
         Args:
             model: The model.
@@ -379,8 +379,7 @@ class TranslationTrainer(Seq2SeqTrainer):
             return measured, []
         translations = self.translate(model, dataset["source"][:], **decoding)
         references = dataset["target"][:] if references is None else references
-        figure = score_texts(translations, references, names=("sacrebleu",))["sacrebleu"]
-        return {**measured, "bleu": figure["score"], "signature": figure["signature"]}, translations
+        return {**measured, **score_texts(translations, references, names=("sacrebleu",))}, translations
 
     def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:
         tokens = dataset.select_columns(["input_ids", "labels"])
@@ -415,11 +414,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         if not self._loss_is_finite():
             raise not_a_number(self.state.global_step, self.args.output_dir)
         run = self._get_output_dir(trial)  # that of one trial, in a hyperparameter search
-        folder = Path(run) / f"checkpoint-{self.state.global_step}"
+        folder = checkpoint_of_step(run, self.state.global_step)
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         if self.args.should_save:
-            for mark in (COMPLETE, UNSCHEDULED):  # from an abandoned run that reached the same step
-                (folder / mark).unlink(missing_ok=True)
+            remove_marks(folder)
         try:
             super()._save_checkpoint(model, trial)
             if self.ema is not None and self.args.should_save:
@@ -430,11 +428,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
-            if self.stop_gently.saves_extra:
-                (folder / UNSCHEDULED).touch()
-            sync_files(folder)
-            (folder / COMPLETE).touch()
-            _delete_older(folder, limit, self.state.best_model_checkpoint)
+            mark_complete(folder, scheduled=not self.stop_gently.saves_extra)
+            delete_older(folder, limit, self.state.best_model_checkpoint)
         self.stop_gently.saves_extra = False
         self.accelerator.wait_for_everyone()
 
@@ -466,13 +461,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._pairs_trained = 0
         checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
         if checkpoint in NEWEST:
-            complete = checkpoints(self.args.output_dir)
-            if not complete:
-                raise ValueError(
-                    f"{self.args.output_dir} has no complete checkpoint to resume from: leave out "
-                    "resume_from_checkpoint."
-                )
-            checkpoint = str(complete[-1])
+            checkpoint = str(newest_checkpoint(self.args.output_dir))
         if checkpoint and self._is_finished(Path(checkpoint)):
             return None
         return super().train(resume_from_checkpoint=checkpoint, **kwargs)
@@ -480,7 +469,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     def _is_finished(self, checkpoint: Path) -> bool:
         """Checks a checkpoint and returns whether no update is left to do; then it loads its weights."""
         _require_same_architecture(self.model, checkpoint)
-        _require_last(checkpoint, self.args.output_dir)
+        require_last(checkpoint, self.args.output_dir)
         if isinstance(self.train_dataset, IterableDataset):
             logger.warning("A stream resumes exactly only within its first pass: later passes start from the top.")
         if self.ema is not None:
@@ -518,36 +507,8 @@ def _as_array(rows: Sequence[Sequence[int]]) -> np.ndarray:
     return array
 
 
-def _require_last(checkpoint: Path, folder: str | Path) -> None:
-    """Refuses to resume before later checkpoints, which `last` and the average would mistake for this run's."""
-    names = [path.name for path in checkpoints(folder)]
-    if checkpoint.resolve().parent == Path(folder).resolve() and checkpoint.name in names[:-1]:
-        raise ValueError(
-            f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to resume from it, "
-            "or resume from the last."
-        )
-
-
-def _delete_older(newest: Path, limit: int | None, best: str | None) -> None:
-    """Deletes the oldest checkpoints beyond a limit.
-
-    A checkpoint of an interruption does not count, so that the run keeps those that it would have kept without it. It
-    is deleted when there is a newer one.
-    """
-    if not limit:
-        return
-    folder, protected = newest.parent, {newest.name, Path(best or newest).name}
-    scheduled = scheduled_checkpoints(folder)
-    older = [path for path in scheduled if path.name not in protected][: max(len(scheduled) - limit, 0)]
-    older += [path for path in checkpoints(folder) if path not in scheduled and path.name not in protected]
-    for path in older:
-        (path / COMPLETE).unlink()  # first, so that half a checkpoint is never taken for a whole one
-        shutil.rmtree(path, ignore_errors=True)
-
-
 def _not_written(folder: Path, error: Exception) -> OSError:
-    complete = checkpoints(folder.parent)
-    last = f"The last good one is {complete[-1]}." if complete else "There was none before it."
+    last = last_good_checkpoint(folder.parent)
     return OSError(f"The checkpoint {folder} could not be written ({error}). {last} Is the disk full?")
 
 

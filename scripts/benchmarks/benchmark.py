@@ -1,22 +1,8 @@
 """Measure this package beside the alternatives, in one run.
 
-Padding of token batches beside other orders, on your corpus. With --pairs and --lengths, also the cost of a large
-corpus: a million synthetic pairs, and 4.5 million lengths, the size of WMT14:
-
-    vanilla-benchmark data --train_files data/train --source_lang en --target_lang de --vocab_size 10000
-    vanilla-benchmark data --train_files data/train --pairs 1000000 --lengths 4500000
-
-Speed of training on identical token batches, beside MarianMT and torch.nn.Transformer; how the cost of an update grows
-with batch, length and layers; and memory:
+Speed of training on identical token batches, beside MarianMT and torch.nn.Transformer:
 
     vanilla-benchmark train --train_files data/train --preset tiny
-    vanilla-benchmark growth --preset tiny
-    vanilla-benchmark growth --attention_pattern window
-    vanilla-benchmark memory --preset base --vocab_size 37000
-
-Whether an encoder with windows finds a word in a text of up to 16,384 tokens, with and without global tokens:
-
-    vanilla-benchmark retrieval
 
 Training end to end, beside the library's Seq2SeqTrainer with MarianMT and batches of a fixed size:
 
@@ -52,26 +38,18 @@ import sys
 
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks import (
-    data,
     decode,
     end_to_end,
-    growth,
     mask_predict,
-    memory,
     models,
-    retrieval,
     serve,
     train,
 )
 
 
 BENCHMARKS = {
-    "data": data.main,
     "train": train.main,
     "end_to_end": end_to_end.main,
-    "growth": growth.main,
-    "memory": memory.main,
-    "retrieval": retrieval.main,
     "decode": decode.main,
     "models": models.main,
     "mask_predict": mask_predict.main,

@@ -41,7 +41,11 @@ from transformers import (
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import config_to_marian
-from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.benchmark_corpus import (
+    BenchmarkCorpusArguments,
+    learn_and_tokenise,
+    longest_fitting,
+)
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,
@@ -211,7 +215,7 @@ def our_trainer(
     """The trainer that `vanilla-train` makes from a recipe."""
     args = TranslationTrainingArguments(max_steps=-1, max_tokens=options.max_tokens, **common)
     model = make_model(ModelArguments(preset=options.preset), tokenizer, None)
-    return lambda: TranslationTrainer(model, args, tokenizer=tokenizer, train_dataset=dataset)
+    return lambda: TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=dataset)
 
 
 def stock_trainer(

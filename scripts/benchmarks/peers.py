@@ -141,12 +141,6 @@ RECURRENT_MODELS = {
 }
 
 
-def random_batch(tokens: int, length: int, vocab_size: int, device: torch.device) -> Batch:
-    """A batch of random sentences of one length, with at most `tokens` tokens on each side and no padding."""
-    ids = torch.randint(4, vocab_size, (tokens // length, length), device=device)
-    return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
-
-
 class TorchTransformer(nn.Module):
     """`torch.nn.Transformer` with the paper's embeddings, positions and dropout."""
 

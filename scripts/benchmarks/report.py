@@ -1,7 +1,7 @@
 """Tables of results: printed, kept as results.json, drawn as a picture."""
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -65,15 +65,12 @@ def draw_bars(tables: list[Table], picture: Path) -> None:
     plot_bars(panels, picture)
 
 
-def report(
-    options: OutputArguments, tables: Iterable[Table], draw: Callable[[list[Table], Path], None] = draw_bars
-) -> None:
+def report(options: OutputArguments, tables: Iterable[Table]) -> None:
     """Prints tables as they are measured, and keeps them with a picture if there is an output folder.
 
     Args:
         options: The output folder.
         tables: The tables; an iterator that measures each when it is read.
-        draw: Draws the picture.
     """
     output: AbstractContextManager[Path | None] = nullcontext()
     if options.output_dir:
@@ -85,7 +82,7 @@ def report(
             measured.append(table)
         if folder is not None:
             write_results(folder / RESULTS, measured)
-            draw(measured, folder / PICTURE)
+            draw_bars(measured, folder / PICTURE)
     if options.output_dir:
         print(f"\nall files are in {options.output_dir}")
 

@@ -28,7 +28,11 @@ from transformers import DataCollatorForSeq2Seq
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
-from vanilla_transformer.scripts.benchmarks.data import BenchmarkCorpusArguments, learn_and_tokenise, longest_fitting
+from vanilla_transformer.scripts.benchmarks.benchmark_corpus import (
+    BenchmarkCorpusArguments,
+    learn_and_tokenise,
+    longest_fitting,
+)
 from vanilla_transformer.scripts.benchmarks.measuring import (
     RATIO,
     MeasurementArguments,

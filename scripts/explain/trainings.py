@@ -10,6 +10,7 @@ from transformers.utils import logging
 from vanilla_transformer.scripts.compare_variants import figures, train_variant
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments
 from vanilla_transformer.scripts.explain.panels import Curves
+from vanilla_transformer.training.evaluation.results import RESULTS
 from vanilla_transformer.training.reports.plots import read_metrics
 
 
@@ -52,7 +53,7 @@ def train_one(name: str, fields: dict[str, Any], options: ExplainArguments, word
         words: Further options of vanilla-train.
     """
     folder = Path(options.runs_dir) / f"{options.updates}_updates" / name
-    if not (folder / "results.json").is_file():
+    if not (folder / RESULTS).is_file():
         print(f"training {folder.name}: {options.updates} updates", flush=True)
     argv = [
         "explain",

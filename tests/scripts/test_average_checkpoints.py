@@ -5,7 +5,7 @@ from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer.scripts import average_checkpoints
-from vanilla_transformer.training.run_folder.checkpoint_averaging import COMPLETE
+from vanilla_transformer.training.run_folder.checkpoints import COMPLETE
 
 
 @pytest.fixture

@@ -47,7 +47,7 @@ def test_every_variant_gets_a_row_and_is_trained_once(recipe, tmp_path, capsys, 
     assert [row["variant"] for row in rows] == ["paper", "window"]
     for row in rows:
         run = folder / row["variant"]
-        assert row["bleu"] == json.loads((run / "results.json").read_text())["test"]["bleu"]
+        assert row["bleu"] == json.loads((run / "results.json").read_text())["test"]["sacrebleu"]["score"]
         assert row["tokens_per_second"] > 0
         assert row["parameters"] == rows[0]["parameters"]  # a window has none of its own
     configs = [json.loads((folder / row["variant"] / "model" / "config.json").read_text()) for row in rows]

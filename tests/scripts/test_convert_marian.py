@@ -8,70 +8,22 @@ import torch
 from transformers import (
     AutoModelForSeq2SeqLM,
     AutoTokenizer,
-    MarianConfig,
     MarianMTModel,
     T5Config,
     T5ForConditionalGeneration,
 )
 
+from tests.small_models import TOKENIZER_FILES, assert_same_weights, opus_marian, write_opus_folder
 from vanilla_transformer import Translator
 from vanilla_transformer.converters.from_and_to_marian import to_marian
 from vanilla_transformer.hub.languages import languages_of, load_languages
 from vanilla_transformer.scripts import convert_marian
 
 
-# OPUS-MT's habits: padding is the last token and starts the decoder, 0 ends a sentence, SiLU, scaled embeddings.
-OPUS = {
-    "vocab_size": 23,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "max_position_embeddings": 40,
-    "pad_token_id": 22,
-    "decoder_start_token_id": 22,
-    "eos_token_id": 0,
-    "forced_eos_token_id": 0,
-    "activation_function": "swish",
-    "scale_embedding": True,
-}
-TOKENIZER = {
-    "source.spm": b"\x0a\x0e\x0a\x05<unk>\x00",
-    "target.spm": bytes(range(256)),
-    "vocab.json": '{"</s>": 0, "\u2581é": 1}\n'.encode(),
-    "tokenizer_config.json": b'{"source_lang": "en", "target_lang": "de"}',
-}
-
-
-def marian(**fields) -> MarianMTModel:
-    """A small MarianMT with random weights, biases and norms included."""
-    model = MarianMTModel(MarianConfig(**{**OPUS, **fields}))
-    for name, tensor in model.state_dict().items():
-        if "embed_positions" not in name:
-            tensor.normal_(mean=float("norm.weight" in name), std=0.3)
-    model.generation_config.update(max_length=20, num_beams=3, bad_words_ids=[[OPUS["pad_token_id"]]])
-    return model.eval()
-
-
 @pytest.fixture
 def opus_folder(tmp_path):
     """A MarianMT folder with files of a tokenizer."""
-    folder = tmp_path / "opus"
-    marian().save_pretrained(folder)
-    for name, content in TOKENIZER.items():
-        (folder / name).write_bytes(content)
-    return folder
-
-
-def assert_same_weights(model, other):
-    state, expected = model.state_dict(), other.state_dict()
-    assert state.keys() == expected.keys()
-    for name, tensor in state.items():
-        assert tensor.dtype == expected[name].dtype
-        assert torch.equal(tensor, expected[name]), name
+    return write_opus_folder(tmp_path / "opus")
 
 
 def convert(*words) -> None:
@@ -83,8 +35,8 @@ def test_models_are_converted_there_and_back_and_tokenizer_files_are_copied(opus
     convert("--model", tmp_path / "ours", "--to", "marian", "--output_dir", tmp_path / "back")
     assert "logits differ by at most" in capsys.readouterr().out
     for folder in (tmp_path / "ours", tmp_path / "back"):
-        assert {name: (folder / name).read_bytes() for name in TOKENIZER} == TOKENIZER
-        other_files = {path.name for path in folder.iterdir()} - TOKENIZER.keys()
+        assert {name: (folder / name).read_bytes() for name in TOKENIZER_FILES} == TOKENIZER_FILES
+        other_files = {path.name for path in folder.iterdir()} - TOKENIZER_FILES.keys()
         assert other_files == {"config.json", "generation_config.json", "model.safetensors"}
     theirs, back = (MarianMTModel.from_pretrained(folder) for folder in (opus_folder, tmp_path / "back"))
     assert_same_weights(back, theirs)
@@ -170,7 +122,7 @@ def test_a_marian_tokenizer_still_works(tmp_path):
     names = [processor.IdToPiece(index) for index in range(len(processor))]
     tokens = ["</s>", *(name for name in names if name not in ("<s>", "</s>")), "<pad>"]
     ids = {"pad_token_id": len(tokens) - 1, "decoder_start_token_id": len(tokens) - 1}
-    theirs = marian(vocab_size=len(tokens), max_position_embeddings=128, **ids)
+    theirs = opus_marian(vocab_size=len(tokens), max_position_embeddings=128, **ids)
     theirs.generation_config.bad_words_ids = [[len(tokens) - 1]]
     theirs.save_pretrained(folder)
     for name in ("source.spm", "target.spm"):

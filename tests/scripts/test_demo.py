@@ -8,7 +8,7 @@ import pytest
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import demo
-from vanilla_transformer.training.run_folder.checkpoint_averaging import COMPLETE
+from vanilla_transformer.training.run_folder.checkpoints import COMPLETE
 
 
 @pytest.fixture
@@ -20,7 +20,7 @@ def commands(monkeypatch, model_folder):
         started.append((corpus, args))
         folder = Path(args.output_dir)
         shutil.copytree(model_folder, folder / "model", dirs_exist_ok=True)
-        results = {"test": {"bleu": 12.34, "signature": "nrefs:1"}}
+        results = {"test": {"sacrebleu": {"score": 12.34, "signature": "nrefs:1"}}}
         (folder / "results.json").write_text(json.dumps(results))
         return results
 

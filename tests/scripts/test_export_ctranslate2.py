@@ -4,8 +4,9 @@ import sys
 from typing import get_args, get_type_hints
 
 import pytest
-from transformers import AutoTokenizer, MarianConfig, MarianMTModel
+from transformers import AutoTokenizer
 
+from tests.small_models import small_marian
 from vanilla_transformer import Translator
 from vanilla_transformer.converters.to_ctranslate2 import Quantization, translate
 from vanilla_transformer.scripts import export_ctranslate2
@@ -37,10 +38,7 @@ def test_without_the_engine_a_sentence_says_what_to_install(model_folder, tmp_pa
 
 
 def test_models_of_other_types_are_refused(tmp_path):
-    sizes = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
-    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
-    ids = {"vocab_size": 40, "pad_token_id": 39, "decoder_start_token_id": 39}
-    MarianMTModel(MarianConfig(**sizes, **heads, **ids)).save_pretrained(tmp_path / "marian")
+    small_marian().save_pretrained(tmp_path / "marian")
     with pytest.raises(SystemExit, match="is a model of type 'marian': give one of type 'vanilla_transformer'"):
         export_ctranslate2.main(["--model", str(tmp_path / "marian"), "--output_dir", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()

@@ -172,9 +172,9 @@ def test_every_number_of_the_card_comes_from_the_run(exported, run):
     card, data = (exported / "README.md").read_text(), metadata(exported)
     assert f"{description['parameters']:,} parameters" in card
     assert f"{description['pairs']['train']:,} pairs" in card
-    assert results["validation"]["signature"].replace("|", "\\|") in card
+    assert results["validation"]["sacrebleu"]["signature"].replace("|", "\\|") in card
     (entry,) = data["model-index"][0]["results"]
-    assert entry["metrics"][0]["value"] == round(results["validation"]["bleu"], 2)
+    assert entry["metrics"][0]["value"] == round(results["validation"]["sacrebleu"]["score"], 2)
     assert data["pipeline_tag"] == "translation"
     assert data["license"] == "apache-2.0"
     assert data["language"] == ["en", "de"]
@@ -221,7 +221,6 @@ def test_evaluations_and_notes_go_into_the_card(run, tmp_path):
 def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_ours(run, tmp_path):
     evaluation = {
         "sacrebleu": {"score": 12.345, "signature": "s"},
-        "comet": {"score": 0.5, "signature": "c"},
         "model": "another/model",
         "decoding": {"num_beams": 1, "length_penalty": 0.6},
         "loading": {"backend": "torch", "quantization": "int8", "device": None},
@@ -236,7 +235,6 @@ def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_o
     export_to_hub.main(arguments)
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "| wmt/wmt14 (en-de), 3,003 sentences, beam 1, alpha 0.6, int8 | sacreBLEU | 12.35 |" in card
-    assert "| COMET | 0.50 |" in card
     (entry,) = [
         entry
         for entry in metadata(tmp_path / "hub")["model-index"][0]["results"]
@@ -339,8 +337,8 @@ def test_code_that_does_not_run_is_found_out(copy, run):
         (["--run", "a", "--output_dir", "b", "--dry_run"], "--dry_run does nothing without --push_to"),
         (["--run", "a", "--output_dir", "b", "--license_name", "x"], "needs --license other"),
         (
-            ["--run", "a", "--output_dir", "b", "--license", "nolicense"],
-            r"no identifier that the Hub knows \(did you mean .unlicense.\?\): give one",
+            ["--run", "a", "--output_dir", "b", "--license", "Apache 2.0"],
+            "license='Apache 2.0' is no identifier of a licence on the Hub: give one such as apache-2.0",
         ),
         (["--exported", "nowhere", "--push_to", "user/x"], "There is no folder nowhere"),
         (["--run", "a", "--output_dir", "b", "--space", "--push_to", "user/x"], "--repo-type space"),

@@ -10,8 +10,9 @@ import torch
 from matplotlib import image
 from matplotlib.figure import Figure
 from torch.testing import assert_close
-from transformers import AutoModelForSeq2SeqLM, MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
+from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
 
+from tests.small_models import small_marian
 from vanilla_transformer import (
     RnnSearchConfig,
     RnnSearchForConditionalGeneration,
@@ -49,10 +50,8 @@ def vanilla(**fields):
 
 
 def marian():
-    ids = {"vocab_size": 300, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 0}
-    sizes = {"d_model": 16, "max_position_embeddings": 40, "encoder_layers": 1, "decoder_layers": 2}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 2, "encoder_ffn_dim": 8, "decoder_ffn_dim": 8}
-    return MarianMTModel(MarianConfig(**ids, **sizes, **heads))
+    sizes = {"vocab_size": 300, "encoder_layers": 1, "decoder_attention_heads": 2, "max_position_embeddings": 40}
+    return small_marian(**sizes, decoder_start_token_id=0)
 
 
 def t5():

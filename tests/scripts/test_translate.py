@@ -310,6 +310,18 @@ def test_shards_give_the_same_lines(model_folder, tmp_path, capsys, options):
         translate.main([*sharded, "--prefix", "Ein"])
 
 
+def test_jobs_of_an_array_translate_their_shards_and_the_last_command_joins(model_folder, tmp_path, capsys):
+    words = ["--model", str(model_folder), "--input", write(tmp_path / "in", LINES), *QUICK]
+    translate.main([*words, "--output", f"{tmp_path}/plain"])
+    sharded = [*words, "--output", f"{tmp_path}/out/", "--shards", "4"]
+    translate.main([*sharded, "--only_shards", "0-1", "3"])
+    assert "shards 0-1 3 are done; the same command without --only_shards joins" in capsys.readouterr().err
+    finished = sorted(path.name for path in (tmp_path / "out").glob("shard-*"))
+    assert finished == [f"shard-{number:05d}-of-00004.txt" for number in (0, 1, 3)]
+    translate.main(sharded)
+    assert (tmp_path / "out" / "translations.txt").read_bytes() == (tmp_path / "plain").read_bytes()
+
+
 def test_another_input_or_model_does_not_continue_shards(model_folder, tmp_path):
     folder = shutil.copytree(model_folder, tmp_path / "model")
     words = ["--model", str(folder), "--input", write(tmp_path / "in", LINES[:4]), *QUICK, "--shards", "2"]
@@ -347,6 +359,15 @@ def test_tables_get_a_column(model_folder, tmp_path):
         (["--shards", "2", "--input", "IN", "--output", "new", "--overwrite"], "leave out --overwrite: the same comm"),
         (["--shards", "2", "--input", "IN", "--output", "IN"], "in is a file: with --shards, give the name of a fol"),
         (["--shards", "2", "--input", "IN", "--output", "FOLDER"], "holds in, but no manifest.json: choose another"),
+        (
+            ["--shards", "4", "--only_shards", "2-4", "--input", "IN", "--output", "NEW"],
+            "'2-4' must be a number",
+        ),
+        (
+            ["--shards", "4", "--only_shards", "2-1", "--input", "IN", "--output", "NEW"],
+            "all shards, which are 0-3",
+        ),
+        (["--only_shards", "2"], "--only_shards names some of the shards: add --shards"),
         (["--processes", "2"], "Several processes translate in shards: add --shards"),
         (["--text_column", "en"], "--text_column is for tables, which are translated in shards: add --shards 1"),
         (["--input", "in.parquet"], r"in.parquet is a table \(Parquet\), which is translated in shards: add --shards"),

@@ -11,7 +11,7 @@ from transformers import AutoModelForSeq2SeqLM
 from vanilla_transformer.training import callbacks
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.callbacks import MetricsFile, SetEpoch, StopAtNan, StopGently
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints, scheduled_checkpoints, step_of
+from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints, scheduled_checkpoints, step_of
 
 
 def test_a_loss_that_is_not_a_number_ends_the_run_and_keeps_the_last_good_checkpoint(recipe, tmp_path):
@@ -93,7 +93,7 @@ def test_an_interruption_changes_nothing_in_the_end(recipe, tmp_path, monkeypatc
         for step, resume, scheduled in [(6, [], [4]), (8, ["--resume_from_checkpoint", "last"], [4, 8])]:
             train_script.main([*command, *resume])
             assert f"Stopped at step {step}" in capsys.readouterr().out
-            assert [step_of(path) for path in checkpoints(parts)] == [4, step]
+            assert [step_of(path) for path in complete_checkpoints(parts)] == [4, step]
             assert [step_of(path) for path in scheduled_checkpoints(parts)] == scheduled
     train_script.main([*command, "--resume_from_checkpoint", "last"])
     results = [json.loads((tmp_path / name / "results.json").read_text()) for name in ("whole", "parts")]

@@ -192,7 +192,7 @@ main([{path!r}, "--resume_from_checkpoint", "last"])
     done = subprocess.run([sys.executable, "-c", limited], capture_output=True, text=True, env=environment())
     assert done.returncode != 0
     assert "checkpoint-20 could not be written" in done.stderr
-    assert f"The last good one is {good}" in done.stderr
+    assert f"The last good checkpoint is {good}" in done.stderr
     assert "Traceback" not in done.stderr
     assert {file.name: file.read_bytes() for file in good.iterdir()} == before
 
@@ -221,7 +221,7 @@ def evaluate_sharded(folder: str) -> None:
     )
 
     def measure(model) -> dict:
-        trainer = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=pairs)
+        trainer = TranslationTrainer(model, args, processing_class=tokenizer, eval_dataset=pairs)
         assert trainer.whole_model() is not model or not sharded
         return {name: value for name, value in trainer.evaluate().items() if name != "eval_seconds"}
 
@@ -235,7 +235,7 @@ def evaluate_sharded(folder: str) -> None:
     fully_shard(model, mesh=mesh)
     before = torch.get_rng_state()
     model.generation_config.num_beams = 2
-    trainer = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=pairs)
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, eval_dataset=pairs)
     assert trainer.whole_model().generation_config.num_beams == 2
     model.generation_config.num_beams = None
     assert measure(model) == pytest.approx(expected)

@@ -38,7 +38,7 @@ def test_a_run_leaves_everything_behind(recipe, tmp_path, capsys):
     assert "sacrebleu" in description["versions"]
     results = json.loads((run / "results.json").read_text())
     assert results["averaged"] == ["checkpoint-4", "checkpoint-8", "checkpoint-12"]
-    assert results["validation"]["signature"].startswith("nrefs:1")
+    assert results["validation"]["sacrebleu"]["signature"].startswith("nrefs:1")
     model, tokenizer = (
         AutoModelForSeq2SeqLM.from_pretrained(run / "model"),
         AutoTokenizer.from_pretrained(run / "model"),
@@ -204,8 +204,8 @@ def test_several_test_sets_and_references(recipe, tmp_path):
     train_script.main(recipe(max_steps=2, eval_strategy="no", **sets))
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert results["one"]["loss"] == results["validation"]["loss"]
-    assert results["one"]["signature"].startswith("nrefs:1|")
-    assert results["two"]["signature"].startswith("nrefs:2|")
+    assert results["one"]["sacrebleu"]["signature"].startswith("nrefs:1|")
+    assert results["two"]["sacrebleu"]["signature"].startswith("nrefs:2|")
     assert (tmp_path / "run" / "two.hypotheses.txt").is_file()
 
 
@@ -222,7 +222,7 @@ def test_separate_vocabularies_train_and_load(recipe, tmp_path):
 def test_a_streamed_corpus_trains_resumes_and_is_evaluated(recipe, tmp_path):
     keys = {"streaming": True, "max_steps": 8, "save_steps": 4}
     train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
-    assert json.loads((tmp_path / "whole" / "results.json").read_text())["validation"]["bleu"] >= 0
+    assert json.loads((tmp_path / "whole" / "results.json").read_text())["validation"]["sacrebleu"]["score"] >= 0
     train_script.main(recipe(output_dir=str(tmp_path / "parts"), **keys))
     (tmp_path / "parts" / "checkpoint-8" / "complete").unlink()
     train_script.main([*recipe(output_dir=str(tmp_path / "parts"), **keys), "--resume_from_checkpoint", "last"])

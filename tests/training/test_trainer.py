@@ -41,7 +41,7 @@ def test_reversal_is_learned_to_the_last_token(tmp_path):
         lr_scheduler_type="linear", save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none", seed=1,
     )  # fmt: skip
     trainer = TranslationTrainer(
-        model, args, tokenizer=tokenizer, train_dataset=Dataset.from_list(reversal_data(4000))
+        model, args, processing_class=tokenizer, train_dataset=Dataset.from_list(reversal_data(4000))
     )
     trainer.train()
     unseen = reversal_data(4200)[4000:]
@@ -103,7 +103,7 @@ def test_sixty_four_pairs_are_learned_by_heart(tmp_path):
         save_strategy="no", use_cpu=True, disable_tqdm=True, report_to="none",
     )  # fmt: skip
     dataset = tokenize(Dataset.from_list(pairs), tokenizer, keep_text=True)
-    trainer = TranslationTrainer(model, args, tokenizer=tokenizer, train_dataset=dataset, eval_dataset=dataset)
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=dataset, eval_dataset=dataset)
     trainer.train()
     metrics = trainer.evaluate()
     assert metrics["eval_loss"] < 0.1
@@ -133,7 +133,7 @@ def test_the_gradient_of_an_update_is_that_of_its_mean_loss_per_token(tmp_path, 
         gradient_accumulation_steps=accumulation, use_cpu=True, disable_tqdm=True, report_to="none",
     )  # fmt: skip
     pairs = reversal_data(14)
-    trainer = TranslationTrainer(model, args, tokenizer=tokenizer, train_dataset=Dataset.from_list(pairs))
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=Dataset.from_list(pairs))
     gradients = {}
 
     def keep_gradients(optimizer, *_):
@@ -162,7 +162,7 @@ def test_prediction_has_logits_and_the_models_own_loss(tmp_path, make_model):
     args = TranslationTrainingArguments(
         output_dir=str(tmp_path), use_cpu=True, report_to="none", objective="r_drop", r_drop=5.0
     )
-    trainer = TranslationTrainer(model, args, tokenizer=tokenizer)
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer)
     batch = trainer.data_collator(reversal_data(3))
     loss, outputs = trainer.compute_loss(model, dict(batch), return_outputs=True, num_items_in_batch=7)
     assert_close(loss, model(**batch).loss)
@@ -178,7 +178,7 @@ def test_other_architectures_are_evaluated(tmp_path, model_type):
     args = TranslationTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to="none", eval_beams=2)
     if model_type == "marian":  # longer sources than its positions reach are cut for translation, not for the loss
         dataset = dataset.map(lambda pair: {name: pair[name][:30] for name in ("input_ids", "labels")})
-    metrics = TranslationTrainer(model, args, tokenizer=tokenizer, eval_dataset=dataset).evaluate()
+    metrics = TranslationTrainer(model, args, processing_class=tokenizer, eval_dataset=dataset).evaluate()
     assert 4 < metrics["eval_loss"] < 30
     assert metrics["eval_bleu"] >= 0
 

@@ -94,12 +94,12 @@ class CorpusArguments(CleaningArguments):
     @property
     def further_test_sets(self) -> dict[str, list[str]]:
         """The files of each set in `test_sets`."""
-        return _named("test_sets", self.test_sets)
+        return files_by_name("test_sets", self.test_sets)
 
     @property
     def further_references(self) -> dict[str, list[str]]:
         """The files of further references for each test set."""
-        return _named("references", self.references)
+        return files_by_name("references", self.references)
 
     def __post_init__(self) -> None:
         for name in ("source_lang", "target_lang"):
@@ -144,8 +144,8 @@ class CorpusArguments(CleaningArguments):
             raise ValueError("train_weights needs the corpus on disk: set streaming to false, or leave it out.")
 
 
-def _named(option: str, words: list[str]) -> dict[str, list[str]]:
-    """The files by name in words of the form NAME=FILE."""
+def files_by_name(option: str, words: list[str]) -> dict[str, list[str]]:
+    """Returns the files of each name in words of the form NAME=FILE."""
     named: dict[str, list[str]] = {}
     for word in words:
         name, equals, file = word.partition("=")

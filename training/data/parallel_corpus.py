@@ -16,7 +16,7 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -35,7 +35,8 @@ from datasets import (
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
-from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.command_line.inference_arguments import LoadingArguments
+from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, clean
@@ -122,6 +123,32 @@ def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
         f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
         "--source_lang en --target_lang de."
     )
+
+
+def languages_of_models(
+    given: Languages, models: Iterable[str], loading: LoadingArguments, direction: str | None = None
+) -> Languages:
+    """Returns the languages that are given, or else those of models. They must not contradict each other.
+
+    Args:
+        given: The languages that are given.
+        models: Folders or names of models, of which only the config is read.
+        loading: How they are loaded.
+        direction: That of `vanilla-backtranslate`; with `"back"`, the models translate from target to source.
+    """
+    for model in models:
+        recorded = load_languages(model, revision=loading.revision, trust_remote_code=loading.trust_remote_code)
+        of_pairs = Languages(*reversed(recorded)) if direction == "back" else recorded
+        try:
+            given = agreed_languages(given, of_pairs, model)
+        except ValueError as error:
+            if direction is None:
+                raise
+            raise ValueError(
+                f"{model} translates {recorded}. With --direction {direction} it makes pairs for {of_pairs}, not for "
+                f"{given}: choose another model or direction, or correct source_lang and target_lang."
+            ) from error
+    return given
 
 
 def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:

@@ -16,10 +16,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
 from sacrebleu.metrics import BLEU, CHRF, TER
 from sacrebleu.metrics.base import Metric, Signature
 from sacrebleu.significance import PairedTest
@@ -282,35 +280,3 @@ def paired_bootstrap(
         baseline_interval=float(baseline_result.ci),
         signature=by.sign(signature),
     )
-
-
-# --- learned metrics ---
-
-
-def comet(
-    name_or_path: str, sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[Reference]
-) -> Figure:
-    """Returns the score of a COMET model: a checkpoint file, or a name that COMET downloads."""
-    require_comet()
-    from comet import download_model, load_from_checkpoint
-
-    path = name_or_path
-    if not Path(path).is_file():
-        logger.warning(f"COMET looks for {name_or_path} in its cache and downloads it if it is not there.")
-        path = download_model(name_or_path)
-    rows = [
-        {"src": source, "mt": hypothesis, "ref": reference if isinstance(reference, str) else reference[0]}
-        for source, hypothesis, reference in zip(sources, hypotheses, references, strict=True)
-    ]
-    prediction = load_from_checkpoint(path).predict(rows, batch_size=16, gpus=int(torch.cuda.is_available()))
-    return Figure(float(prediction.system_score), f"{name_or_path}|version:{version('unbabel-comet')}")
-
-
-def require_comet() -> None:
-    """Raises a ValueError if COMET is not installed."""
-    try:
-        import comet  # noqa: F401
-    except ImportError as error:
-        raise ValueError(
-            f"COMET is not installed ({error}): pip install unbabel-comet, or leave out --comet."
-        ) from error

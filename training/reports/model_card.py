@@ -15,9 +15,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.hub.languages import Languages, languages_of
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.search_options import BeamSearchOptions, options_of
-from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import write_text
+from vanilla_transformer.training.arguments.corpus_arguments import files_by_name
+from vanilla_transformer.training.evaluation.results import RESULTS, figures_of, read_results
 from vanilla_transformer.training.reports.plots import read_metrics
 
 
@@ -27,22 +28,7 @@ METRICS = {
     "tokenized_bleu": "tokenised BLEU",
     "chrf": "chrF",
     "ter": "TER (lower is better)",
-    "comet": "COMET",
 }
-# The Hub's identifiers of licences (https://huggingface.co/docs/hub/repositories-licenses). The Hub refuses any other.
-LICENSES = (
-    *("apache-2.0", "mit", "openrail", "bigscience-openrail-m", "creativeml-openrail-m", "bigscience-bloom-rail-1.0"),
-    *("bigcode-openrail-m", "afl-3.0", "artistic-2.0", "bsl-1.0", "bsd", "bsd-2-clause", "bsd-3-clause"),
-    *("bsd-3-clause-clear", "c-uda", "cc", "cc0-1.0", "cc-by-2.0", "cc-by-2.5", "cc-by-3.0", "cc-by-4.0"),
-    *("cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nd-4.0"),
-    *("cc-by-nc-nd-3.0", "cc-by-nc-nd-4.0", "cc-by-nc-sa-2.0", "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0"),
-    *("cdla-sharing-1.0", "cdla-permissive-1.0", "cdla-permissive-2.0", "wtfpl", "ecl-2.0", "epl-1.0", "epl-2.0"),
-    *("etalab-2.0", "eupl-1.1", "eupl-1.2", "agpl-3.0", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "lgpl", "lgpl-2.1"),
-    *("lgpl-3.0", "isc", "h-research", "intel-research", "lppl-1.3c", "ms-pl", "apple-ascl", "apple-amlr", "mpl-2.0"),
-    *("odc-by", "odbl", "openmdw-1.0", "openrail++", "osl-3.0", "postgresql", "ofl-1.1", "ncsa", "unlicense", "zlib"),
-    *("pddl", "lgpl-lr", "deepfloyd-if-license", "fair-noncommercial-research-license", "llama2", "llama3"),
-    *("llama3.1", "llama3.2", "llama3.3", "llama4", "grok2-community", "gemma", "unknown", "other"),
-)
 # Test sets for which the paper reports BLEU with compounds split. Elsewhere nobody does, and the card leaves it out.
 PAPER_TEST_SETS = ("wmt14", "newstest2013", "newstest2014")
 # What the card calls a type of model, and its tags on the Hub.
@@ -82,11 +68,11 @@ class CardOptions:
 
 
 def require_license(name: str) -> None:
-    """Refuses a licence that the Hub does not know."""
-    if name not in LICENSES:
+    """Refuses what can't be an identifier of a licence. The Hub checks at a push whether it knows the licence."""
+    if not re.fullmatch(r"[a-z0-9.+-]+", name):
         raise ValueError(
-            f"license={name!r} is no identifier that the Hub knows{suggestion(name, LICENSES)}: give one such as "
-            "apache-2.0 or cc-by-4.0, or other with --license_name."
+            f"license={name!r} is no identifier of a licence on the Hub: give one such as apache-2.0 or cc-by-4.0, or "
+            "other with --license_name."
         )
 
 
@@ -156,8 +142,8 @@ def _variables(
 
 
 def _languages(recipe: dict[str, Any]) -> Languages:
-    """The languages of a corpus. A recipe of version 0.1 does not have its defaults."""
-    return Languages(recipe.get("source_lang", "en"), recipe.get("target_lang", "de"))
+    """The languages of a corpus."""
+    return Languages(recipe.get("source_lang"), recipe.get("target_lang"))
 
 
 def _short_name(repo_id: str) -> str:
@@ -184,15 +170,12 @@ def _results(
 ) -> list[dict[str, Any]]:
     """A row for each score: first those of the run, then those of its evaluations."""
     rows = []
-    run_results = _read_json(run / "results.json")
+    run_results = read_results(run)
     for split, result in run_results.items():
-        if isinstance(result, dict) and "bleu" in result:
-            bleu = {"score": result["bleu"], "signature": result["signature"]}
-            corpus_name = _corpus_name(_with_test_sets(recipe), split, options.dataset)
-            conditions = f"{split} set" if split in ("validation", "test") else "test set"
-            rows += _rows(
-                corpus_name, split, _dataset_id(recipe, split, options.dataset), {"sacrebleu": bleu}, conditions
-            )
+        corpus_name = _corpus_name(_with_test_sets(recipe), split, options.dataset)
+        conditions = f"{split} set" if split in ("validation", "test") else "test set"
+        dataset_id = _dataset_id(recipe, split, options.dataset)
+        rows += _rows(corpus_name, split, dataset_id, figures_of(result), conditions)
     for path in _evaluation_files(options.evaluations):
         rows += _evaluation_rows(path, run, options.dataset, model_decoding)
     return _each_once(rows)
@@ -202,8 +185,8 @@ def _evaluation_files(folders: Sequence[str | Path]) -> list[Path]:
     """The results.json files of evaluations. That of several test sets has one in each subfolder."""
     paths: list[Path] = []
     for folder in map(Path, folders):
-        inside = sorted(folder.glob("*/results.json"))
-        paths += inside if folder.is_dir() and inside and not (folder / "results.json").is_file() else [folder]
+        inside = sorted(folder.glob(f"*/{RESULTS}"))
+        paths += inside if folder.is_dir() and inside and not (folder / RESULTS).is_file() else [folder]
     return paths
 
 
@@ -215,18 +198,15 @@ def _each_once(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _with_test_sets(recipe: dict[str, Any]) -> dict[str, Any]:
     """The recipe with the files of its further test sets under keys like those of `test_files`."""
-    files: dict[str, list[str]] = {}
-    for word in recipe.get("test_sets", []):
-        name, _, file = word.partition("=")
-        files.setdefault(f"{name}_files", []).append(file)
-    return {**recipe, **files}
+    test_sets = files_by_name("test_sets", recipe.get("test_sets", []))
+    return {**recipe, **{f"{name}_files": files for name, files in test_sets.items()}}
 
 
 def _evaluation_rows(
     path: Path, run: Path, dataset: str | None, model_decoding: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    evaluation = _read_json(path / "results.json" if path.is_dir() else path)
-    scores = {name: evaluation[name] for name in METRICS if name in evaluation}
+    evaluation = read_results(path)
+    scores = figures_of(evaluation)
     if not scores:
         raise ValueError(f"{path} is not an evaluation: give a folder that vanilla-evaluate-bleu wrote.")
     _require_this_model(evaluation, run, path)
@@ -275,7 +255,7 @@ def _rows(
     corpus_name: str, split: str, dataset_id: str, scores: dict[str, dict[str, Any]], conditions: str
 ) -> list[dict[str, Any]]:
     common = {"data": f"{corpus_name}, {conditions}", "text": corpus_name, "split": split, "dataset_id": dataset_id}
-    return [{**common, "name": name, "metric": METRICS[name], **score} for name, score in scores.items()]
+    return [{**common, "name": name, "metric": METRICS.get(name, name), **score} for name, score in scores.items()]
 
 
 def _eval_result(row: dict[str, Any]) -> EvalResult:
@@ -400,7 +380,8 @@ def _recipe(run: Path) -> dict[str, Any]:
             recipe[name] = _short_names(recipe[name])
     for name in ("test_sets", "references"):
         if name in recipe:
-            recipe[name] = [f"{word.partition('=')[0]}={Path(word.partition('=')[2]).name}" for word in recipe[name]]
+            named = files_by_name(name, recipe[name])
+            recipe[name] = [f"{each}={Path(file).name}" for each, files in named.items() for file in files]
     return recipe
 
 

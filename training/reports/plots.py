@@ -207,53 +207,6 @@ def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
     pyplot.close(figure)
 
 
-@dataclass(frozen=True)
-class Lines:
-    """One panel of curves over the same points.
-
-    Args:
-        label: Label of the horizontal axis.
-        value_label: Label of the vertical axis.
-        points: Positions on the horizontal axis.
-        curves: The values of each curve at these points.
-        spreads: Smallest and largest value at each point, for each curve.
-    """
-
-    label: str
-    value_label: str
-    points: Sequence[int]
-    curves: Mapping[str, Sequence[float]]
-    spreads: Mapping[str, Sequence[tuple[float, float]]]
-
-
-def plot_lines(panels: Sequence[Lines], picture: Path, title: str = "") -> None:
-    """Panels side by side, with spreads as bands.
-
-    Both axes are logarithmic with base 2, so proportional growth follows the diagonal of the grid.
-    """
-    pyplot = _pyplot()
-    if pyplot is None:
-        return
-    size = (4.2 * len(panels), 4)
-    figure, axes = pyplot.subplots(1, len(panels), sharey=True, figsize=size, squeeze=False, layout="constrained")
-    for axis, panel in zip(axes[0], panels, strict=True):
-        for name, values in panel.curves.items():
-            (line,) = axis.plot(panel.points, values, marker="o", markersize=4, label=name)
-            axis.fill_between(panel.points, *zip(*panel.spreads[name], strict=True), alpha=0.2, color=line.get_color())
-        axis.set_xscale("log", base=2)
-        axis.set_xticks(panel.points, [f"{point:,}" for point in panel.points])
-        axis.set_yscale("log", base=2)
-        axis.yaxis.set_major_formatter("{x:,.0f}")
-        axis.minorticks_off()
-        axis.set_xlabel(panel.label)
-        axis.grid(alpha=0.3)
-    axes[0, 0].set_ylabel(panels[0].value_label)
-    axes[0, 0].legend()
-    figure.suptitle(title, fontsize=10)
-    figure.savefig(picture, dpi=120)
-    pyplot.close(figure)
-
-
 # --- attention ---
 
 

@@ -1,6 +1,5 @@
 """The average of checkpoints (section 6.1: the last 5 of the base model, the last 20 of the big one)."""
 
-import re
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,10 +11,6 @@ from vanilla_transformer.hub.loading import read_object
 
 State = dict[str, torch.Tensor]
 WEIGHTS = "model.safetensors"
-# The last file written into a checkpoint: a checkpoint without it is incomplete.
-COMPLETE = "complete"
-# Marks a checkpoint that was saved because the run was stopped. Without the stop it would not exist.
-UNSCHEDULED = "unscheduled"
 
 
 def average(states: Iterable[State]) -> State:
@@ -33,22 +28,6 @@ def average(states: Iterable[State]) -> State:
     if not count:
         raise ValueError("There is nothing to average: give at least one checkpoint.")
     return {name: (tensor / count).to(types[name]) for name, tensor in total.items()}
-
-
-def checkpoints(folder: str | Path) -> list[Path]:
-    """Returns the complete checkpoints of a run, oldest first. One that a crash interrupted is left out."""
-    named = [path for path in Path(folder).glob("checkpoint-*") if re.fullmatch(r"checkpoint-\d+", path.name)]
-    return sorted((path for path in named if (path / COMPLETE).is_file()), key=step_of)
-
-
-def scheduled_checkpoints(folder: str | Path) -> list[Path]:
-    """Returns the complete checkpoints that the run would also have without interruptions, oldest first."""
-    return [path for path in checkpoints(folder) if not (path / UNSCHEDULED).exists()]
-
-
-def step_of(checkpoint: Path) -> int:
-    """Returns the number of updates before a checkpoint."""
-    return int(checkpoint.name.removeprefix("checkpoint-"))
 
 
 def load_states(paths: Iterable[str | Path]) -> Iterable[State]:

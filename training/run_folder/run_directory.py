@@ -21,7 +21,7 @@ from transformers import PreTrainedModel
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
 from vanilla_transformer.safe_files.file_locks import locked_file
-from vanilla_transformer.training.run_folder.checkpoint_averaging import checkpoints
+from vanilla_transformer.training.run_folder.checkpoints import NEWEST, complete_checkpoints
 
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
 LOCK = ".lock"
-NEWEST = ("last", "True", "true")  # values of resume_from_checkpoint that name no folder
 # Keys that belong to one start and not to the run, keys that the library or we fill in, and secrets.
 NOT_IN_RECIPE = {
     *(
@@ -105,12 +104,16 @@ def require_fresh(folder: Path, resume: str | None) -> None:
         folder: The folder of the run.
         resume: The checkpoint to resume from, if any.
     """
-    if (folder / "run.json").is_file() and (checkpoints(folder) or (folder / "model").exists()) and not resume:
+    if (
+        (folder / "run.json").is_file()
+        and (complete_checkpoints(folder) or (folder / "model").exists())
+        and not resume
+    ):
         raise ValueError(
             f"{folder} already holds a run: add --resume_from_checkpoint last to resume it, or choose another "
             "--output_dir."
         )
-    if resume and resume in NEWEST and not checkpoints(folder):
+    if resume and resume in NEWEST and not complete_checkpoints(folder):
         raise ValueError(
             f"There is no run in {folder} to resume, because it has no complete checkpoint: leave out "
             "--resume_from_checkpoint to start it."
@@ -126,9 +129,6 @@ DATA_KEYS = (
     *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
 
-# Keys with another default in version 0.1: its recipe.yaml does not have them.
-DEFAULTS_IN_0_1 = {"source_lang": "en", "target_lang": "de"}
-
 
 def require_same_data(folder: Path, *arguments: Any) -> None:
     """Refuses to resume a run with other text, another seed or other batches than it was started with."""
@@ -137,7 +137,7 @@ def require_same_data(folder: Path, *arguments: Any) -> None:
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     now = _differing_keys(*arguments)
     for name in DATA_KEYS:
-        if before.get(name, DEFAULTS_IN_0_1.get(name)) != now.get(name):
+        if before.get(name) != now.get(name):
             raise ValueError(
                 f"The run in {folder} was started with {_stated(name, before)}, not {_stated(name, now)}: resume with "
                 "the recipe it was started with, or choose another --output_dir."
@@ -217,8 +217,7 @@ def write_description(
     path, report, start = folder / "run.json", corpus.report, _start(args)
     if args.resume_from_checkpoint and path.is_file():
         run = read_object(path)
-        first = {name: run[name] for name in start if name in run}  # older versions have no list
-        write_json(path, {**run, "starts": [*run.get("starts", [first]), start]})
+        write_json(path, {**run, "starts": [*run["starts"], start]})
         return
     run = {
         **start,

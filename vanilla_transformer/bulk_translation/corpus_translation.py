@@ -10,7 +10,7 @@ import json
 import os
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,9 +21,8 @@ from transformers.utils import cached_file
 from transformers.utils.hub import extract_commit_hash
 
 from vanilla_transformer import Hypothesis, Translator
-from vanilla_transformer.bulk_translation.leases import Lease
 from vanilla_transformer.bulk_translation.shard_formats import Corpus
-from vanilla_transformer.bulk_translation.shards import Range, Shards
+from vanilla_transformer.bulk_translation.shards import CountRows, Range, Shards
 from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 from vanilla_transformer.hub.loading import find_model
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
@@ -62,6 +61,7 @@ class CorpusTranslation:
         window: Texts that are read ahead and sorted by length.
         seed: Seed of samples; each shard has its own seed, made of this one and its number.
         reranking: The choice among candidates, if there is one.
+        only_shards: Numbers of the shards that this process may translate; by default all of them.
     """
 
     folder: str
@@ -73,6 +73,7 @@ class CorpusTranslation:
     window: int = 4096
     seed: int = 0
     reranking: Reranking | None = None
+    only_shards: Collection[int] | None = None
     rows: int = field(init=False)
     settings: dict[str, Any] = field(init=False)
     shards: Shards = field(init=False)
@@ -85,7 +86,9 @@ class CorpusTranslation:
         """Begins the folder or continues it, and returns the translator. Options that can't be used are refused."""
         translator = self.load()
         translator.translate([], **self.generation)  # wrong options are not written down
-        self.shards = Shards(self.folder, self.settings, self.divide(self.rows), suffix=self.corpus.suffix)
+        self.shards = Shards(
+            self.folder, self.settings, self.divide(self.rows), suffix=self.corpus.suffix, only=self.only_shards
+        )
         return translator
 
     def load(self) -> Translator | RerankingTranslator:
@@ -158,7 +161,7 @@ class ShardWorker:
         """Translates one shard, or waits for another process that is doing so."""
         self.translation.shards.work_on(number, self._translate)
 
-    def _translate(self, number: int, lease: Lease) -> None:
+    def _translate(self, number: int, count_rows: CountRows) -> None:
         translation = self.translation
         start, stop = translation.shards.ranges[number]
         self.translator.backend.set_seed(zlib.crc32(f"{translation.seed} {number}".encode()) % 2**31)
@@ -171,9 +174,9 @@ class ShardWorker:
 
         def translated() -> Iterator[tuple[Any, list[Hypothesis]]]:
             options = {"first_number": start + 1, **translation.generation}
-            for hypotheses in self.translator.translate(texts(), **options):
+            for done, hypotheses in enumerate(self.translator.translate(texts(), **options), start=1):
                 yield rows.popleft(), hypotheses
-                lease.progress += 1
+                count_rows(done)
 
         with new_file(translation.shards.file(number)) as temporary:
             translation.corpus.write(temporary, translated())

@@ -1,13 +1,15 @@
-"""Shards: a long work in fixed pieces, which any number of processes on any number of computers do together.
+"""Shards: a long work in fixed pieces, which the processes of one computer do together, or the jobs of an array.
 
 The work has numbered rows, such as the lines of a corpus. A shard is a range of them. A folder is all that the
 processes share:
 
-    manifest.json                what the result depends on, and the ranges
-    shard-00003-of-00064.txt     a shard that is done; it appears whole
-    shard-00004-of-00064.lease   a shard that a process is doing
+    manifest.json               what the result depends on, and the ranges
+    shard-00003-of-00064.txt    a shard that is done; it appears whole
+    shard-00004-of-00064.lock   a shard that a process is doing
 
-A process that is started again, or later than the others, takes the next shard that nobody has. A manifest of another
+A process that is started again, or later than the others, takes the next shard that nobody has locked. The system
+releases the lock of a process that ends, however it ends. Where there are no locks between computers, two may do the
+same shard: that costs time but changes nothing, because both write the same bytes in one rename. A manifest of another
 work is refused.
 """
 
@@ -15,8 +17,8 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +26,11 @@ from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json
 from vanilla_transformer.safe_files.file_locks import lock
 
-from .leases import EXPIRES_AFTER, Lease, Leases, progress_of
-
 
 MANIFEST = "manifest.json"
 POLL_SECONDS = 0.5  # between two looks at what other processes do
 Range = tuple[int, int]  # the first row, and the first one after the shard; rows count from 0
+CountRows = Callable[[int], None]  # is told how many rows of a shard are done
 
 
 def equal_ranges(rows: int, number: int) -> list[Range]:
@@ -51,7 +52,7 @@ class Shards:
         settings: Everything that the result depends on, for JSON.
         ranges: The range of each shard.
         suffix: The end of the names of files with results.
-        expires_after: Seconds without a sign of life after which a process is taken for dead.
+        only: Numbers of the shards that this process may do; by default all of them.
     """
 
     def __init__(
@@ -61,11 +62,11 @@ class Shards:
         ranges: list[Range],
         *,
         suffix: str = ".txt",
-        expires_after: float = EXPIRES_AFTER,
+        only: Collection[int] | None = None,
     ):
         self.folder, self.ranges, self.suffix = Path(folder), ranges, suffix
         self.whole = self.folder / f"translations{suffix}"
-        self._leases = Leases(expires_after)
+        self.numbers = [number for number in range(len(ranges)) if only is None or number in only]
         manifest = {
             "settings": settings,
             "shards": {self.file(number).name: f"{start}:{stop}" for number, (start, stop) in enumerate(ranges)},
@@ -74,8 +75,8 @@ class Shards:
 
     @property
     def rows(self) -> int:
-        """Number of rows of the whole work."""
-        return self.ranges[-1][1]
+        """Number of rows of the shards that this process may do."""
+        return sum(self._size(number) for number in self.numbers)
 
     def file(self, number: int) -> Path:
         """Returns the file with the result of a shard, which may not exist yet."""
@@ -92,54 +93,60 @@ class Shards:
         return self.whole.exists() or not (self.folder / MANIFEST).exists()
 
     def missing(self) -> list[int]:
-        """Returns the numbers of the shards that are not done."""
+        """Returns the numbers of the shards that are not done, of those that this process may do."""
         if self.is_over():
             return []
         names = self._names()
-        return [number for number, file in enumerate(self.files()) if file.name not in names]
+        return [number for number in self.numbers if self.file(number).name not in names]
 
     def progress(self) -> tuple[int, int]:
         """Returns how many shards are done, and how many rows, with those of shards that are being done."""
-        missing = set(self.missing())
-        done = [stop - start for number, (start, stop) in enumerate(self.ranges) if number not in missing]
-        leases = {lease.name: lease for lease in map(self._lease, missing)}
-        in_work = [progress_of(leases[name]) for name in leases.keys() & self._names()]
-        return len(done), sum(done) + sum(in_work)
+        missing = self.missing()
+        done = [self._size(number) for number in set(self.numbers).difference(missing)]
+        return len(done), sum(done) + sum(map(self._rows_in_work, missing))
+
+    def _size(self, number: int) -> int:
+        start, stop = self.ranges[number]
+        return stop - start
+
+    def _rows_in_work(self, number: int) -> int:
+        # The size of a lock file is the number of rows done. A number in the file would have to be read, and closing
+        # the file after reading releases the lock if this process holds it.
+        with suppress(FileNotFoundError):
+            return self._lock_file(number).stat().st_size
+        return 0
 
     # --- doing it ---
 
-    def work(self, do: Callable[[int, Lease], None]) -> None:
-        """Does shards until all are done, by this process or by others.
+    def work(self, do: Callable[[int, CountRows], None]) -> None:
+        """Does shards until all that this process may do are done, by this process or by others.
 
         Args:
-            do: Writes the file of the shard with that number, atomically. It counts rows in `Lease.progress`.
+            do: Writes the file of the shard with that number, atomically, and calls the function with the rows so far.
         """
         while missing := self.missing():
             if not sum(self._attempt(number, do) for number in missing):
                 time.sleep(POLL_SECONDS)
 
-    def work_on(self, number: int, do: Callable[[int, Lease], None]) -> None:
+    def work_on(self, number: int, do: Callable[[int, CountRows], None]) -> None:
         """Does one shard, or waits until another process has done it. The arguments are those of `work`."""
         while not (self.file(number).exists() or self.is_over() or self._attempt(number, do)):
             time.sleep(POLL_SECONDS)
 
     def finish(self, do: Callable[[], None]) -> None:
-        """Lets one process do the last step, when all shards are done; the others wait until `is_over`.
+        """Lets one process do the last step, when all shards are done; the others wait for it.
 
         Args:
             do: Writes `whole`, or removes the folder.
         """
-        while not self.is_over():
-            with self._taken(self.folder / "last-step.lease") as lease:
-                if lease is not None and not self.is_over():
-                    do()
+        with self._quiet_when_over(), lock(self.folder / "last-step.lock", wait=True):
             if not self.is_over():
-                time.sleep(POLL_SECONDS)
+                do()
 
     def tidy(self) -> None:
         """Removes everything but the manifest and the whole result."""
         for name in self._names():
-            if name.startswith(("shard-", "last-step", ".shard-", ".last-step")):
+            if name.startswith(("shard-", "last-step")):
                 (self.folder / name).unlink(missing_ok=True)
         remove_unfinished(self.folder)
 
@@ -148,32 +155,31 @@ class Shards:
         (self.folder / MANIFEST).unlink()
         shutil.rmtree(self.folder)
 
-    def _attempt(self, number: int, do: Callable[[int, Lease], None]) -> bool:
+    def _attempt(self, number: int, do: Callable[[int, CountRows], None]) -> bool:
         """Does a shard if nobody has; returns whether it was done here."""
+        with self._quiet_when_over(), ExitStack() as stack:
+            try:
+                descriptor = stack.enter_context(lock(self._lock_file(number)))
+            except BlockingIOError:  # another process is doing it
+                return False
+            if self.file(number).exists() or self.is_over():
+                return False
+            os.ftruncate(descriptor, 0)  # a process that was killed has left its count
+            do(number, lambda rows: os.ftruncate(descriptor, rows))
+            return True
+        return False
+
+    @contextmanager
+    def _quiet_when_over(self) -> Iterator[None]:
+        """Ignores that files are missing because another process did the last step and removed them."""
         try:
-            with self._taken(self._lease(number)) as lease:
-                if lease is None or self.file(number).exists() or self.is_over():
-                    return False
-                do(number, lease)
+            yield
         except FileNotFoundError:
             if not self.is_over():
                 raise
-            return False  # another process took this one for dead, did its shard, and removed all shards at the end
-        return True
 
-    @contextmanager
-    def _taken(self, path: Path) -> Iterator[Lease | None]:
-        try:
-            lease = self._leases.take(path)
-        except FileNotFoundError:
-            if not self.is_over():  # else the folder was removed
-                raise
-            lease = None
-        with lease or nullcontext():
-            yield lease
-
-    def _lease(self, number: int) -> Path:
-        return self.file(number).with_suffix("").with_suffix(".lease")
+    def _lock_file(self, number: int) -> Path:
+        return self.file(number).with_suffix("").with_suffix(".lock")
 
     def _names(self) -> set[str]:
         try:

@@ -1,7 +1,7 @@
 """Engines that translate the shards of a corpus: processes of this computer, or a Ray cluster.
 
-Any process that runs the same command on the same folder helps, too. So torchrun, `accelerate launch` and a scheduler
-that starts the command on many computers need nothing of their own here.
+Any process of this computer that runs the same command on the same folder helps, too, so torchrun and
+`accelerate launch` need nothing of their own here. Each job of an array is given its own shards (`--only_shards`).
 """
 
 import multiprocessing

@@ -101,7 +101,7 @@ def _without_search(model: VanillaTransformerForConditionalGeneration) -> Genera
     config = copy.deepcopy(model.generation_config)
     if names_own_search(model, config):
         options = options_of(model)
-        config.length_penalty = config.length_penalty if options.penalty == "length" else None
+        config.length_penalty = config.length_penalty if getattr(options, "penalty", None) == "length" else None
         for name in (SEARCH, *(option.name for option in fields(options))):
             if name not in LIBRARY_NAMES:
                 vars(config).pop(name, None)

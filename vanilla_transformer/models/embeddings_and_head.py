@@ -53,6 +53,7 @@ class TranslationHead:
 
     # Attributes of the model class.
     config: Any
+    generation_config: GenerationConfig
     lm_head: Any
     training: bool
     tp_size: int | None

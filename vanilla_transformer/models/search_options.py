@@ -76,7 +76,7 @@ class SearchOptions:
 
     def longest(self, source_length: Length) -> Length:
         """The most tokens of a translation, for a source of so many tokens."""
-        return source_length + self.max_extra_tokens  # type: ignore[operator]
+        return source_length + self.max_extra_tokens  # type: ignore[operator, return-value]
 
     def max_length(self, source_length: int, prefix_length: int = 1, positions: int | None = None) -> int:
         """`max_length` of `generate` for the longest source of a batch.

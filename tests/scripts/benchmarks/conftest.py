@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from matplotlib.figure import Figure
 
-from vanilla_transformer.scripts.benchmarks import data, end_to_end, memory, pattern_growth, train
+from vanilla_transformer.scripts.benchmarks import end_to_end, train
 
 
 @pytest.fixture
@@ -24,8 +24,7 @@ def text(tmp_path):
 @pytest.fixture
 def in_this_process(monkeypatch):
     """Replaces new processes, which take seconds to start. Other tests start real ones."""
-    for module in (data, end_to_end, memory, pattern_growth):
-        monkeypatch.setattr(module, "in_fresh_process", lambda function, *arguments: function(*arguments))
+    monkeypatch.setattr(end_to_end, "in_fresh_process", lambda function, *arguments: function(*arguments))
     monkeypatch.setattr(train, "worker_process", lambda *preparation: nullcontext(InThisProcess(*preparation)))
 
 

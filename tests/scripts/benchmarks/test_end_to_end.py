@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from vanilla_transformer.scripts.benchmarks import benchmark, data, end_to_end
+from vanilla_transformer.scripts.benchmarks import benchmark, benchmark_corpus, end_to_end
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler
 
@@ -16,7 +16,9 @@ def test_both_trainers_see_every_pair_once(text, capsys, rows, in_this_process, 
     benchmark.main(["end_to_end", "--train_files", text, *options])
     printed = capsys.readouterr().out
 
-    _, tokens = data.learn_and_tokenise(CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), 270)
+    _, tokens = benchmark_corpus.learn_and_tokenise(
+        CorpusArguments(source_lang="en", target_lang="de", train_files=[text]), 270
+    )
     source, target = ([len(ids) for ids in tokens[column]] for column in ("input_ids", "labels"))
     longest = max(source + target)
     found = rows(printed, end_to_end.OURS, end_to_end.THEIRS)

@@ -43,6 +43,7 @@ def test_tokens_are_counted_without_padding(text):
     ("options", "sentence"),
     [
         (["train", "--dataset", "demo", "--batches", "0"], "--batches 0 must be at least 1"),
+        (["train", "--dataset", "demo", "--streaming"], "a stream cannot be reordered"),
     ],
 )
 def test_mistakes_get_a_sentence(options, sentence):

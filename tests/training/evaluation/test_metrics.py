@@ -7,8 +7,6 @@ import random
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -16,11 +14,9 @@ from vanilla_transformer.training.evaluation import metrics
 from vanilla_transformer.training.evaluation.metrics import (
     bleu,
     bleu_by_length,
-    comet,
     measure,
     measures,
     paired_bootstrap,
-    require_comet,
     split_compounds,
 )
 
@@ -278,29 +274,3 @@ def test_one_changed_sentence_is_chance():
     found = paired_bootstrap(changed, HYPOTHESES, REFERENCES, measures(tokenized=True)["sacrebleu"])
     assert found.system != found.baseline
     assert found.p_value > 0.05
-
-
-# --- COMET ---
-
-
-def test_comet_reads_a_file_and_downloads_only_a_name(monkeypatch, tmp_path):
-    checkpoint = tmp_path / "model.ckpt"
-    checkpoint.touch()
-    asked = []
-
-    def load(path):
-        asked.append(Path(path).name)
-        return SimpleNamespace(predict=lambda rows, **_: SimpleNamespace(system_score=len(rows[0]["mt"]) / 10))
-
-    fake = SimpleNamespace(load_from_checkpoint=load, download_model=lambda name: f"/cache/{name}")
-    monkeypatch.setitem(sys.modules, "comet", fake)
-    monkeypatch.setattr(metrics, "version", lambda name: "2.0")
-    assert comet(str(checkpoint), ["a"], ["abc"], ["c"]) == (0.3, f"{checkpoint}|version:2.0")
-    assert comet("some-model", ["a"], ["abc"], ["c"]).score == 0.3
-    assert asked == ["model.ckpt", "some-model"]
-
-
-def test_comet_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "comet", None)
-    with pytest.raises(ValueError, match=r"COMET is not installed.*leave out --comet"):
-        require_comet()

@@ -11,6 +11,8 @@ from vanilla_transformer.training.reports.model_card import CardOptions, model_c
 
 
 RECIPE = {
+    "source_lang": "en",
+    "target_lang": "de",
     "train_files": ["/home/someone/pairs"],
     "validation_files": ["/home/someone/valid"],
     "preset": "tiny",
@@ -26,7 +28,7 @@ DESCRIPTION = {
     "seed": 42,
     "versions": {"torch": "2.13.0"},
 }
-RESULTS = {"validation": {"bleu": 31.256, "signature": "nrefs:1|case:mixed"}}
+RESULTS = {"validation": {"sacrebleu": {"score": 31.256, "signature": "nrefs:1|case:mixed"}}}
 EVALUATION = {
     "sacrebleu": {"score": 12.345, "signature": "s"},
     "ter": {"score": 50.0, "signature": "t"},
@@ -154,6 +156,12 @@ def test_evaluations_of_another_model_are_refused(make_run, write_card, tmp_path
         write_card(run, evaluations=[tmp_path])
 
 
+def test_results_of_an_earlier_version_are_refused(make_run, write_card):
+    run = make_run(results={"validation": {"bleu": 31.256, "signature": "s"}})
+    with pytest.raises(ValueError, match=r"earlier version: repeat the command .* with --resume_from_checkpoint last"):
+        write_card(run)
+
+
 def test_a_folder_without_recipe_is_refused(write_card, tmp_path):
     with pytest.raises(ValueError, match=r"has no recipe\.yaml: it is not the folder of a training run"):
         write_card(tmp_path)
@@ -174,7 +182,7 @@ def test_a_card_takes_the_name_it_is_pushed_under(make_run, write_card, tmp_path
 
 
 def test_each_test_set_is_listed_once_with_the_id_of_its_dataset(make_run, write_card, tmp_path):
-    bleu = {"bleu": 12.345, "signature": "s"}
+    bleu = {"sacrebleu": {"score": 12.345, "signature": "s"}}
     run = make_run(results={"test": bleu, "news": bleu}, test_files=["data/test"], test_sets=["news=data/news"])
     corpus = {"test_files": ["data/test"], "source_lang": "en", "target_lang": "de"}
     paper = {"paper_bleu": {"score": 13.0, "signature": "p"}}

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vanilla_transformer.training.run_folder.checkpoint_averaging import COMPLETE, average, checkpoints
+from vanilla_transformer.training.run_folder.checkpoint_averaging import average
 
 
 def states(number: int) -> list[dict[str, torch.Tensor]]:
@@ -24,20 +24,3 @@ def test_states_of_different_models_are_refused():
         average([{"a": torch.zeros(1)}, {"a": torch.zeros(1), "b": torch.zeros(1)}])
     with pytest.raises(ValueError, match=r"nothing to average"):
         average([])
-
-
-@pytest.fixture
-def run(make_model, tmp_path):
-    """Checkpoints at steps 5, 10 and 15 of a run, and a later one that was never finished."""
-    models = {}
-    for step in (5, 10, 15, 20):
-        models[step] = make_model()
-        models[step].save_pretrained(tmp_path / f"checkpoint-{step}")
-        if step < 20:
-            (tmp_path / f"checkpoint-{step}" / COMPLETE).touch()
-    return tmp_path, models
-
-
-def test_a_half_written_checkpoint_does_not_count(run):
-    folder, _ = run
-    assert [path.name for path in checkpoints(folder)] == ["checkpoint-5", "checkpoint-10", "checkpoint-15"]

@@ -4,6 +4,7 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from vanilla_transformer.bulk_translation import shards as module
 from vanilla_transformer.bulk_translation.shards import Shards, equal_ranges, ranges_of_size
 from vanilla_transformer.safe_files.atomic_writes import new_file, write_text
+from vanilla_transformer.safe_files.file_locks import lock
 
 
 @given(rows=st.integers(0, 10_000), number=st.integers(1, 300))
@@ -31,8 +33,8 @@ def _impatient(monkeypatch):
     monkeypatch.setattr(module, "POLL_SECONDS", 0.001)
 
 
-def begun(folder, number=10, **settings) -> Shards:
-    return Shards(folder, {"beams": 4, **settings}, equal_ranges(30, number))
+def begun(folder, number=10, only=None, **settings) -> Shards:
+    return Shards(folder, {"beams": 4, **settings}, equal_ranges(30, number), only=only)
 
 
 def join(shards: Shards) -> None:
@@ -45,9 +47,8 @@ def test_many_workers_do_each_shard_once_and_one_joins_them(tmp_path):
     def worker(_) -> None:
         shards = begun(tmp_path)
 
-        def do(number, lease):
+        def do(number, count_rows):
             done.append(number)
-            lease.progress = 1
             write_text(shards.file(number), f"{number} ")
 
         def last_step():
@@ -75,9 +76,8 @@ def test_progress_counts_the_rows_of_all_processes(tmp_path):
     write_text(shards.file(2), "done")
     seen = []
 
-    def do(number, lease):
-        lease.progress = 2
-        lease._beat()
+    def do(number, count_rows):
+        count_rows(2)
         seen.append(begun(tmp_path).progress())
         raise KeyboardInterrupt
 
@@ -92,27 +92,42 @@ def test_a_killed_process_leaves_its_shard_to_others(tmp_path):
     shards = begun(tmp_path, number=3)
     child = os.fork()
     if child == 0:
-        shards.work(lambda number, lease: os._exit(9))
+        shards.work(lambda number, _: os._exit(9))
     os.waitpid(child, 0)
-    assert [path.name for path in tmp_path.glob("*.lease")] == ["shard-00000-of-00003.lease"]
-    shards.work(lambda number, lease: write_text(shards.file(number), str(number)))
+    assert [path.name for path in tmp_path.glob("*.lock")] == ["shard-00000-of-00003.lock"]
+    shards.work(lambda number, _: write_text(shards.file(number), str(number)))
     assert [file.read_text() for file in shards.files()] == ["0", "1", "2"]
-    assert not list(tmp_path.glob("*.lease"))
+    assert not list(tmp_path.glob("*.lock"))
 
 
-def test_one_that_comes_back_after_the_end_changes_nothing(tmp_path):
-    """A process that stood still for too long: others have done its shard and removed all shards."""
-    late, others = begun(tmp_path, number=2), begun(tmp_path, number=2)
+def test_the_jobs_of_an_array_do_their_own_shards(tmp_path):
+    done = []
 
-    def do_late(number, lease):
-        with new_file(late.file(number)) as temporary:
+    def job(only):
+        shards = begun(tmp_path, number=4, only=only)
+        shards.work(lambda number, _: write_text(shards.file(number), str(done.append((only, number)))))
+        return shards
+
+    first = job({0, 3})
+    assert (first.rows, first.progress(), begun(tmp_path, number=4).missing()) == (15, (2, 15), [1, 2])
+    job({1})
+    job(None)  # the last command does what is left
+    assert done == [({0, 3}, 0), ({0, 3}, 3), ({1}, 1), (None, 2)]
+
+
+def test_without_locks_two_may_do_a_shard_and_the_slower_one_changes_nothing(tmp_path, monkeypatch):
+    slow, others = begun(tmp_path, number=2), begun(tmp_path, number=2)
+    locks = count()
+    monkeypatch.setattr(module, "lock", lambda path, **_: lock(path.with_name(f".{next(locks)}"), wait=True))
+
+    def do_slowly(number, _):
+        with new_file(slow.file(number)) as temporary:
             temporary.write_text("half")
-            lease.path.unlink()
-            others.work(lambda number, lease: write_text(others.file(number), str(number)))
+            others.work(lambda number, _: write_text(others.file(number), str(number)))
             others.finish(lambda: join(others))
             others.tidy()
 
-    late.work(do_late)
+    slow.work(do_slowly)
     assert others.whole.read_text() == "01"
     assert {path.name for path in tmp_path.iterdir()} == {"manifest.json", "translations.txt"}
 
@@ -120,7 +135,7 @@ def test_one_that_comes_back_after_the_end_changes_nothing(tmp_path):
 def test_work_is_over_for_all_when_its_folder_is_removed(tmp_path):
     shards = begun(tmp_path / "shards", number=2)
     waiting = begun(tmp_path / "shards", number=2)
-    shards.work(lambda number, lease: write_text(shards.file(number), str(number)))
+    shards.work(lambda number, _: write_text(shards.file(number), str(number)))
     thread = threading.Thread(target=waiting.finish, args=(waiting.remove,))
     shards.finish(shards.remove)
     thread.start()

@@ -9,6 +9,7 @@ from transformers import (
     MarianMTModel,
 )
 
+from tests.small_models import OPUS, assert_same_weights, draw_weights, opus_marian, write_opus_folder
 from vanilla_transformer.converters.from_and_to_marian import (
     config_from_marian,
     from_marian,
@@ -20,24 +21,6 @@ from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
 
-# OPUS-MT's habits: padding is the last token and starts the decoder, 0 ends a sentence, SiLU, scaled embeddings.
-OPUS = {
-    "vocab_size": 23,
-    "d_model": 16,
-    "encoder_layers": 2,
-    "decoder_layers": 2,
-    "encoder_attention_heads": 4,
-    "decoder_attention_heads": 4,
-    "encoder_ffn_dim": 32,
-    "decoder_ffn_dim": 32,
-    "max_position_embeddings": 40,
-    "pad_token_id": 22,
-    "decoder_start_token_id": 22,
-    "eos_token_id": 0,
-    "forced_eos_token_id": 0,
-    "activation_function": "swish",
-    "scale_embedding": True,
-}
 SEPARATE = {"share_encoder_decoder_embeddings": False, "decoder_vocab_size": 31}
 MARIANS = {
     "opus": {},
@@ -60,35 +43,11 @@ OURS = {
 }
 
 
-def draw_weights(model):
-    """Biases and norms must not hide behind zeros and ones; MarianMT's positions are no weights."""
-    for name, tensor in model.state_dict().items():
-        if "embed_positions" not in name:
-            tensor.normal_(mean=float("norm.weight" in name), std=0.3)
-    return model.eval()
-
-
-def marian(bias: bool = True, **fields) -> MarianMTModel:
-    model = draw_weights(MarianMTModel(MarianConfig(**{**OPUS, **fields})))
-    if not bias:
-        model.final_logits_bias.zero_()
-    model.generation_config.update(max_length=20, num_beams=3, bad_words_ids=[[OPUS["pad_token_id"]]])
-    return model
-
-
 @pytest.fixture
 def inputs(batch):
     """Padding as OPUS-MT has it."""
     batch["input_ids"] = batch["input_ids"].masked_fill(batch["attention_mask"] == 0, OPUS["pad_token_id"])
     return batch
-
-
-def assert_same_weights(model, other):
-    state, expected = model.state_dict(), other.state_dict()
-    assert state.keys() == expected.keys()
-    for name, tensor in state.items():
-        assert tensor.dtype == expected[name].dtype
-        assert torch.equal(tensor, expected[name]), name
 
 
 # --- the functions ---
@@ -97,7 +56,7 @@ def assert_same_weights(model, other):
 @pytest.mark.parametrize("fields", MARIANS.values(), ids=MARIANS.keys())
 @pytest.mark.parametrize("bias", [True, False])
 def test_marian_converted_gives_the_same_logits_and_loss(inputs, fields, bias):
-    theirs = marian(bias, **fields)
+    theirs = opus_marian(bias, **fields)
     ours = from_marian(theirs)
     assert ours.config.output_bias == bias
     actual, expected = ours(**inputs), theirs(**inputs)
@@ -109,7 +68,7 @@ def test_marian_converted_gives_the_same_logits_and_loss(inputs, fields, bias):
 @pytest.mark.parametrize("fields", MARIANS.values(), ids=MARIANS.keys())
 @pytest.mark.parametrize("bias", [True, False])
 def test_marian_to_ours_and_back_is_bit_equal(fields, bias):
-    theirs = marian(bias, **fields)
+    theirs = opus_marian(bias, **fields)
     back = to_marian(from_marian(theirs))
     assert back.config.to_dict() == theirs.config.to_dict()
     assert back.generation_config.to_dict() == theirs.generation_config.to_dict()
@@ -135,7 +94,7 @@ def test_the_papers_interleaved_sinusoids_become_marians_halves(make_model, inpu
 @pytest.mark.parametrize("fields", [{}, SEPARATE], ids=["one vocabulary", "two vocabularies"])
 @pytest.mark.parametrize("beams", [1, 4])
 def test_generate_gives_the_same_tokens(inputs, fields, beams):
-    theirs = marian(**fields)
+    theirs = opus_marian(**fields)
     ours = from_marian(theirs)
     options = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     options |= {"num_beams": beams, "no_repeat_ngram_size": 1}  # random weights love repetition
@@ -147,7 +106,7 @@ def test_generate_gives_the_same_tokens(inputs, fields, beams):
 
 
 def test_generation_settings_are_carried_over_and_not_shared():
-    theirs = marian()
+    theirs = opus_marian()
     ours = from_marian(theirs)
     kept = ours.generation_config
     assert (kept.num_beams, kept.max_length, kept.bad_words_ids, kept.forced_eos_token_id) == (3, 20, [[22]], 0)
@@ -161,7 +120,7 @@ def test_no_end_is_forced_where_none_was(make_model):
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_weights_keep_their_type(dtype):
-    theirs = marian().to(dtype)
+    theirs = opus_marian().to(dtype)
     ours = from_marian(theirs)
     assert {parameter.dtype for parameter in ours.parameters()} == {dtype}
     assert_same_weights(to_marian(ours), theirs)
@@ -170,11 +129,11 @@ def test_weights_keep_their_type(dtype):
 
 def test_a_longer_source_than_marians_table_is_no_error():
     ids = torch.randint(22, (1, OPUS["max_position_embeddings"] + 5))
-    assert from_marian(marian())(input_ids=ids, decoder_input_ids=ids).logits.isfinite().all()
+    assert from_marian(opus_marian())(input_ids=ids, decoder_input_ids=ids).logits.isfinite().all()
 
 
 def test_positions_other_than_sinusoids_are_refused():
-    theirs = marian()
+    theirs = opus_marian()
     theirs.model.decoder.embed_positions.weight.data[3, 5] += 1e-4
     with pytest.raises(ValueError, match=r"model\.decoder\.embed_positions\.weight holds other positions"):
         from_marian(theirs)
@@ -208,7 +167,7 @@ def test_heads_of_the_usual_width_may_be_spelt_out(make_model):
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
 def test_the_loss_without_logits_has_the_bias_in_it(inputs, epsilon):
-    ours, criterion = from_marian(marian()), LabelSmoothedCrossEntropy(epsilon)
+    ours, criterion = from_marian(opus_marian()), LabelSmoothedCrossEntropy(epsilon)
     found = []
     for skip_logits in (True, False):
         ours.zero_grad()
@@ -232,22 +191,11 @@ def test_a_new_bias_is_zero_and_survives_saving_and_resizing(make_model, tmp_pat
 
 # --- from a folder ---
 
-TOKENIZER = {
-    "source.spm": b"\x0a\x0e\x0a\x05<unk>\x00",
-    "target.spm": bytes(range(256)),
-    "vocab.json": '{"</s>": 0, "\u2581é": 1}\n'.encode(),
-    "tokenizer_config.json": b'{"source_lang": "en", "target_lang": "de"}',
-}
-
 
 @pytest.fixture
 def opus_folder(tmp_path):
     """A MarianMT folder with files of a tokenizer."""
-    folder = tmp_path / "opus"
-    marian().save_pretrained(folder)
-    for name, content in TOKENIZER.items():
-        (folder / name).write_bytes(content)
-    return folder
+    return write_opus_folder(tmp_path / "opus")
 
 
 def test_a_checkpoint_with_a_hole_is_refused(opus_folder):

@@ -6,8 +6,9 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 from torch.testing import assert_close
-from transformers import MarianConfig, MarianMTModel, PreTrainedTokenizerFast
+from transformers import MarianMTModel, PreTrainedTokenizerFast
 
+from tests.small_models import draw_weights, opus_marian
 from vanilla_transformer.converters.from_and_to_marian import from_marian
 from vanilla_transformer.converters.to_ctranslate2 import export, translate, vocabulary
 from vanilla_transformer.models import beam_search
@@ -41,14 +42,6 @@ def tokenizer_of(size: int) -> PreTrainedTokenizerFast:
     """The token with id 7 is "t7"."""
     pieces = {f"t{token_id}": token_id for token_id in range(size)}
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(pieces, "t3")), unk_token="t3")
-
-
-def draw_weights(model):
-    """Biases and norms must not hide behind zeros and ones."""
-    for name, tensor in model.state_dict().items():
-        if "embed_positions" not in name:
-            tensor.normal_(mean=float("norm.weight" in name), std=0.3)
-    return model.eval()
 
 
 def exported(model, folder, **options) -> "ctranslate2.Translator":
@@ -155,11 +148,8 @@ def test_every_type_of_weights_gives_nearly_the_same_probabilities_and_leaves_th
 
 @pytest.fixture
 def marian() -> MarianMTModel:
-    ids = {"pad_token_id": VOCAB_SIZE - 1, "decoder_start_token_id": VOCAB_SIZE - 1, "eos_token_id": 0}
-    sizes = {"vocab_size": VOCAB_SIZE, "d_model": 16, "encoder_layers": 2, "decoder_layers": 2}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32}
-    config = MarianConfig(**ids, **sizes, **heads, activation_function="swish", scale_embedding=True)
-    model = draw_weights(MarianMTModel(config))
+    last = VOCAB_SIZE - 1
+    model = opus_marian(vocab_size=VOCAB_SIZE, pad_token_id=last, decoder_start_token_id=last)
     model.model.shared.weight.data[-1] = 0.0
     model.final_logits_bias[0, -1] = 0.0
     model.generation_config.update(bad_words_ids=[[VOCAB_SIZE - 1]], forced_eos_token_id=None)

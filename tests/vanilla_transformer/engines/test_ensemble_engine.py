@@ -4,8 +4,9 @@ import math
 
 import pytest
 import torch
-from transformers import MarianConfig, MarianMTModel
+from transformers import MarianMTModel
 
+from tests.small_models import small_marian
 from tests.vanilla_transformer.models.test_beam_search import lively, random_sources
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
@@ -22,14 +23,7 @@ TEXTS = ["The cat sleeps.", "A dog runs in the garden.", "", "The cat runs."]
 
 
 def marian() -> MarianMTModel:
-    sizes = dict.fromkeys(
-        ["encoder_layers", "decoder_layers", "encoder_attention_heads", "decoder_attention_heads"], 2
-    )
-    config = MarianConfig(
-        vocab_size=9, d_model=8, encoder_ffn_dim=8, decoder_ffn_dim=8, max_position_embeddings=64, **sizes,
-        bos_token_id=1, eos_token_id=EOS, pad_token_id=0, decoder_start_token_id=1, forced_eos_token_id=None,
-    )  # fmt: skip
-    model = MarianMTModel(config).eval()
+    model = small_marian(vocab_size=9, d_model=8, forced_eos_token_id=None)
     model.generation_config.bad_words_ids = None
     return model
 

@@ -5,8 +5,9 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
+from tests.small_models import small_marian
 from vanilla_transformer import (
     RnnSearchConfig,
     RnnSearchForConditionalGeneration,
@@ -28,8 +29,7 @@ def vanilla():
 
 def marian():
     torch.manual_seed(1)
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-    return MarianMTModel(MarianConfig(**SIZES, **heads, encoder_ffn_dim=32, decoder_ffn_dim=32)).eval()
+    return small_marian(**SIZES)
 
 
 def t5():

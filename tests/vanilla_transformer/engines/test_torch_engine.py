@@ -6,8 +6,9 @@ from functools import wraps
 
 import pytest
 import torch
-from transformers import MarianConfig, MarianMTModel, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
+from tests.small_models import lively, small_marian
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.engines import BACKENDS, CTranslate2Backend, OnnxBackend, TorchBackend, backend_named
 from vanilla_transformer.engines.int8_layers import QUANTIZATIONS, Int8Linear
@@ -26,13 +27,6 @@ def tokenizer():
     return train_tokenizer(TEXTS, vocab_size=290, min_frequency=1, show_progress=False)
 
 
-def lively(model):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2.0)
-    return model.eval()
-
-
 def vanilla(**fields):
     torch.manual_seed(1)
     layers = {"encoder_layers": 2, "decoder_layers": 2, "initializer_gain": 1.0}
@@ -42,9 +36,7 @@ def vanilla(**fields):
 
 def marian():
     torch.manual_seed(1)
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-    ffn = {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 40}
-    return lively(MarianMTModel(MarianConfig(**SIZES, **heads, **ffn)))
+    return lively(small_marian(vocab_size=290, max_position_embeddings=40))
 
 
 def t5():

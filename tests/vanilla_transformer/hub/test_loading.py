@@ -4,9 +4,9 @@ import json
 
 import pytest
 import torch
-from transformers import MarianConfig, MarianMTModel
 
 from tests.remote_code import spread
+from tests.small_models import small_marian
 from vanilla_transformer.converters.to_ctranslate2 import export
 from vanilla_transformer.engines.int8_layers import quantized
 from vanilla_transformer.hub.loading import (
@@ -47,9 +47,7 @@ def test_a_model_is_loaded_in_evaluation_mode_and_in_its_type(model, folder):
 
 
 def test_any_encoder_decoder_is_loaded(tmp_path):
-    sizes = {"vocab_size": 23, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1, "pad_token_id": 22}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "decoder_start_token_id": 22}
-    MarianMTModel(MarianConfig(**sizes, **heads)).save_pretrained(tmp_path)
+    small_marian().save_pretrained(tmp_path)
     assert load_model(tmp_path).config.model_type == "marian"
 
 

@@ -7,14 +7,13 @@ import pytest
 import torch
 from torch.testing import assert_close
 from transformers import (
-    MarianConfig,
-    MarianMTModel,
     StoppingCriteria,
     StoppingCriteriaList,
     T5Config,
     T5ForConditionalGeneration,
 )
 
+from tests.small_models import small_marian
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.beam_search import _top
 from vanilla_transformer.models.decoder_steps import RowPerBeam
@@ -179,12 +178,10 @@ def test_nothing_but_one_hypothesis_can_be_found(make_model):
 
 def library_models(make_model):
     sizes = {"vocab_size": 23, "d_model": 16, "pad_token_id": 0, "eos_token_id": EOS, "decoder_start_token_id": 1}
-    both = {f"{side}_{name}": n for side in ("encoder", "decoder") for name, n in [("layers", 2), ("ffn_dim", 32)]}
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4}
     yield make_model()
     yield make_model(norm_placement="pre", position_encoding="learned", attn_implementation="eager")
     yield make_model(target_vocab_size=31, d_k=3, d_v=5)
-    yield MarianMTModel(MarianConfig(**sizes, **both, **heads, max_position_embeddings=64)).eval()
+    yield small_marian()
     yield T5ForConditionalGeneration(T5Config(**sizes, d_kv=4, d_ff=32, num_layers=2, num_heads=4)).eval()
 
 

@@ -9,13 +9,12 @@ from datasets import Dataset
 from torch.testing import assert_close
 from transformers import (
     GenerationConfig,
-    MarianConfig,
-    MarianMTModel,
     T5Config,
     T5ForConditionalGeneration,
     pipeline,
 )
 
+from tests.small_models import lively, small_marian
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.engines import BACKENDS, Generated
 from vanilla_transformer.models import beam_search
@@ -44,13 +43,6 @@ def tokenizer():
     return train_tokenizer(TEXTS, vocab_size=300, min_frequency=1, show_progress=False)
 
 
-def lively(model):
-    with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.mul_(2.0)
-    return model.eval()
-
-
 def vanilla(**fields):
     torch.manual_seed(1)
     config = VanillaTransformerConfig.from_preset(
@@ -69,9 +61,7 @@ def vanilla(**fields):
 
 def marian():
     torch.manual_seed(1)
-    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_layers": 2, "decoder_layers": 2}
-    ffn = {"encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "max_position_embeddings": 40}
-    return lively(MarianMTModel(MarianConfig(**SIZES, **heads, **ffn)))
+    return lively(small_marian(vocab_size=300, max_position_embeddings=40))
 
 
 def t5():

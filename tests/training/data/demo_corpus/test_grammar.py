@@ -76,8 +76,7 @@ def test_the_examples_of_the_docstring_are_from_the_corpus(corpus):
 
 
 def test_same_arguments_same_pairs_in_another_process():
-    module = "vanilla_transformer.training.data.demo_corpus.grammar"
-    code = f"from {module} import demo_corpus; print(demo_corpus('test', 50, seed=3))"
+    code = f"from {demo_corpus.__module__} import demo_corpus; print(demo_corpus('test', 50, seed=3))"
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONIOENCODING": "utf-8"}
     elsewhere = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, check=True)
     assert elsewhere.stdout.decode().strip() == str(demo_corpus("test", 50, seed=3))

@@ -25,9 +25,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (three to five minutes)
-	$(BIN)/vanilla-demo
+	$(BIN)/vanilla demo
 
-TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model multi30k-en-de-tiny
+TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla translate --model multi30k-en-de-tiny
 
 translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
 	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \
@@ -36,7 +36,7 @@ translate: $(INSTALLED)  ## Translate English captions into German: standard inp
 	else { printf '%s\n' "$$line"; cat; } | $(TRANSLATE); fi
 
 serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (http://127.0.0.1:8000)
-	HF_HUB_OFFLINE=1 $(BIN)/vanilla-serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/vanilla serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

@@ -1,7 +1,7 @@
 """Measure token batches: padding beside other orders, memory of tokenising, time of batching.
 
-    vanilla-benchmark data --train_files data/train --source_lang en --target_lang de --vocab_size 10000
-    vanilla-benchmark data --train_files data/train --pairs 1000000 --lengths 4500000
+    vanilla benchmark data --train_files data/train --source_lang en --target_lang de --vocab_size 10000
+    vanilla benchmark data --train_files data/train --pairs 1000000 --lengths 4500000
 
 The vocabulary is learned from the corpus first. Synthetic pairs and lengths show the cost of large corpora: WMT14 has
 4.5 million pairs.

@@ -1,8 +1,8 @@
 """Measure how the cost of training grows with batch, length and layers, beside MarianMT.
 
-    vanilla-benchmark growth --preset tiny --output_dir runs/growth
-    vanilla-benchmark growth --preset base --max_tokens 2048 4096 8192 --lengths 32 64 --layers 2 4 6
-    vanilla-benchmark growth --attention_pattern window
+    vanilla benchmark growth --preset tiny --output_dir runs/growth
+    vanilla benchmark growth --preset base --max_tokens 2048 4096 8192 --lengths 32 64 --layers 2 4 6
+    vanilla benchmark growth --attention_pattern window
 
 One of three sizes changes at a time, on random tokens without padding: the tokens of a batch, the length of its
 sentences, and the layers of each stack. The other sizes stay at --at_tokens, --at_length and the preset's layers.

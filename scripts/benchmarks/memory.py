@@ -1,7 +1,7 @@
 """Measure the memory of training, beside MarianMT and torch.nn.Transformer of the same size.
 
-    vanilla-benchmark memory --preset base --vocab_size 37000
-    vanilla-benchmark memory --preset big --max_tokens 8192 --length 64
+    vanilla benchmark memory --preset base --vocab_size 37000
+    vanilla benchmark memory --preset big --max_tokens 8192 --length 64
 
 Each system trains in its own process, on a batch of random tokens.
 """

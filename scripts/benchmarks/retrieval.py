@@ -1,7 +1,7 @@
 """Train encoders to find one word in a long text, with window attention and with Longformer.
 
-    vanilla-benchmark retrieval
-    vanilla-benchmark retrieval --lengths 64 256 --output_dir runs/retrieval
+    vanilla benchmark retrieval
+    vanilla benchmark retrieval --lengths 64 256 --output_dir runs/retrieval
 
 A text is random noise with one of a few special words in its first half. The encoder must name that word at the last
 token. With N layers and a window of w, a token learns nothing of those further away than N * w / 2. So a plain window

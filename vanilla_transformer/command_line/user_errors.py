@@ -6,12 +6,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+
+from .program import program_name
 
 
 class Terminated(KeyboardInterrupt):
@@ -39,7 +40,7 @@ def errors_as_sentences() -> Iterator[None]:
         _discard_output()
         # A strict dataclass wraps the error that has the sentence.
         sentence = error.__cause__ if isinstance(error, StrictDataclassError) else error
-        sys.exit(f"{Path(sys.argv[0]).name}: {sentence}")
+        sys.exit(f"{program_name()}: {sentence}")
     except KeyboardInterrupt as interruption:
         sys.exit(128 + (signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT))
 

@@ -7,6 +7,7 @@ vanilla convert marian --model Helsinki-NLP/opus-mt-en-de --output_dir models/en
 This module imports no library, so that the list of verbs and a misspelt verb take no time.
 """
 
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -79,6 +80,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 def run(verb: str, words: Sequence[str]) -> None:
     """Runs a verb with its options."""
     program.NAME = f"vanilla {verb}"
+    # Short work has no progress bar. tqdm reads this when a library imports it, which none has done yet.
+    os.environ.setdefault("TQDM_DELAY", "2")
     import_module(f"vanilla_transformer.{VERBS[verb].module}").main(list(words))
 
 

@@ -1,4 +1,4 @@
-"""Make training pairs from text in one language: a model writes the other side.
+"""Make training pairs from monolingual text: a model writes the other side.
 
 Back-translation (Sennrich et al. 2016): a reverse model translates text of the target language. Here a model from
 German to English makes pairs for training from English to German:
@@ -62,7 +62,7 @@ Pairs = Iterator[dict[str, str]]
 class BacktranslateArguments(SynthesisArguments):
     """What to translate, and what to make of it."""
 
-    input: list[str] = key([], "Text files in one language, one sentence a line; each may be gzipped.")
+    input: list[str] = key([], "Monolingual text files, one sentence a line; each may be gzipped.")
     source_lang: str | None = key(
         None, "Source language of the pairs: the suffix of their source file. By default what the model writes."
     )

@@ -33,7 +33,7 @@ Several models on the same text, for example a student beside its teacher:
     vanilla benchmark models --models model_cards/multi30k-en-de-tiny runs/student/model --input data/test.en \\
         --references data/test.de
 
-A model that writes all tokens at once (mask_predict) beside an autoregressive one, line by line and in batches:
+A non-autoregressive model (mask_predict) beside an autoregressive one, line by line and in batches:
 
     vanilla benchmark mask_predict --model runs/mine/model --baseline model_cards/multi30k-en-de-tiny \\
         --input data/test.en --references data/test.de

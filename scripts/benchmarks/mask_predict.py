@@ -1,4 +1,4 @@
-"""Measure a model that writes all tokens at once beside an autoregressive one, from text to text.
+"""Measure a non-autoregressive model beside an autoregressive one, from text to text.
 
     vanilla benchmark mask_predict --model runs/multi30k_en_de_mask_predict/model \\
         --baseline model_cards/multi30k-en-de-tiny --input multi30k/val.en --references multi30k/val.de

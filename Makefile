@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo translate serve browser ray test test-slow lint types format clean
+.PHONY: help install demo translate serve browser ray test test-slow lint types format docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -71,6 +71,11 @@ types: $(INSTALLED)  ## Check the types
 format: $(INSTALLED)  ## Apply the style
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
+
+# Broken links and references are errors.
+docs: $(INSTALLED)  ## Build the site in build/docs from docs/ and the docstrings
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m sphinx -W --keep-going --quiet -b html -d build/doctrees docs build/docs
 
 clean:  ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

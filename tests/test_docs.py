@@ -310,3 +310,8 @@ def test_the_reading_list_of_the_paper_is_short_and_its_line_counts_are_about_ri
 
 def test_readme_is_short():
     assert len(text_of(ROOT / "README.md").splitlines()) <= 190
+
+
+def test_readme_has_no_long_line_outside_tables():
+    lines = text_of(ROOT / "README.md").splitlines()
+    assert [line for line in lines if len(line) > 119 and not line.startswith("|")] == []

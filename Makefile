@@ -9,7 +9,7 @@ INSTALLED := $(VENV)/.installed
 TEST_ENV := HF_HUB_OFFLINE=1 OMP_NUM_THREADS=1 TOKENIZERS_PARALLELISM=false
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo translate serve browser ray test test-slow lint types format clean
+.PHONY: help install demo translate serve browser ray test test-slow lint types format docs clean
 
 help:  ## Show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -25,9 +25,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@touch $@
 
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (three to five minutes)
-	$(BIN)/vanilla-demo
+	$(BIN)/vanilla demo
 
-TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla-translate --model multi30k-en-de-tiny
+TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla translate --model multi30k-en-de-tiny
 
 translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
 	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \
@@ -36,7 +36,7 @@ translate: $(INSTALLED)  ## Translate English captions into German: standard inp
 	else { printf '%s\n' "$$line"; cat; } | $(TRANSLATE); fi
 
 serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (http://127.0.0.1:8000)
-	HF_HUB_OFFLINE=1 $(BIN)/vanilla-serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/vanilla serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
@@ -71,6 +71,11 @@ types: $(INSTALLED)  ## Check the types
 format: $(INSTALLED)  ## Apply the style
 	$(BIN)/ruff check --quiet --fix .
 	$(BIN)/ruff format --quiet .
+
+# Broken links and references are errors.
+docs: $(INSTALLED)  ## Build the site in build/docs from docs/ and the docstrings
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	HF_HUB_OFFLINE=1 $(BIN)/python -m sphinx -W --keep-going --quiet -b html -d build/doctrees docs build/docs
 
 clean:  ## Remove the virtual environment and everything built
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .ruff_cache .mypy_cache .hypothesis

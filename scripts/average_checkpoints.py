@@ -2,11 +2,11 @@
 
 The last five checkpoints of a run:
 
-    vanilla-average-checkpoints --run runs/demo --last 5 --output_dir runs/demo/mean
+    vanilla average --run runs/demo --last 5 --output_dir runs/demo/mean
 
 Any checkpoints of the same model, by path:
 
-    vanilla-average-checkpoints --checkpoints runs/demo/checkpoint-1200 runs/demo/checkpoint-1300 --output_dir mean
+    vanilla average --checkpoints runs/demo/checkpoint-1200 runs/demo/checkpoint-1300 --output_dir mean
 """
 
 import shutil

@@ -1,19 +1,19 @@
-"""Make training pairs from text in one language: a model writes the other side.
+"""Make training pairs from monolingual text: a model writes the other side.
 
 Back-translation (Sennrich et al. 2016): a reverse model translates text of the target language. Here a model from
 German to English makes pairs for training from English to German:
 
-    vanilla-backtranslate --model runs/de_en/model --input captions.de --output_dir data/back \\
+    vanilla backtranslate --model runs/de_en/model --input captions.de --output_dir data/back \\
         --backend ctranslate2 --sample
 
 The pairs are in data/back/train.en and data/back/train.de; the model records the languages. To train on them and on
 three copies of the real pairs:
 
-    vanilla-train RECIPE --train_files data/train data/back/train --train_weights 3 1
+    vanilla train RECIPE --train_files data/train data/back/train --train_weights 3 1
 
 Self-training: a forward model translates text of the source language.
 
-    vanilla-backtranslate --direction forward --model runs/en_de/model --input captions.en --output_dir data/forward
+    vanilla backtranslate --direction forward --model runs/en_de/model --input captions.en --output_dir data/forward
 
 --sample draws each token from the model's probabilities, which suits large corpora (Edunov et al. 2018); --top_k
 limits the draw to the most probable tokens. Without it, beam search writes the translations; --num_beams 1 is
@@ -63,7 +63,7 @@ Pairs = Iterator[dict[str, str]]
 class BacktranslateArguments(SynthesisArguments):
     """What to translate, and what to make of it."""
 
-    input: list[str] = key([], "Text files in one language, one sentence a line; each may be gzipped.")
+    input: list[str] = key([], "Monolingual text files, one sentence a line; each may be gzipped.")
     source_lang: str | None = key(
         None, "Source language of the pairs: the suffix of their source file. By default what the model writes."
     )

@@ -1,6 +1,6 @@
-"""Compare what vanilla-evaluate-bleu found for several systems: one table, and one picture of BLEU by sentence length.
+"""Compare what vanilla evaluate found for several systems: one table, and one picture of BLEU by sentence length.
 
-    vanilla-compare-evaluations --evaluations runs/transformer/test runs/rnn/test --names Transformer RNN \\
+    vanilla compare --evaluations runs/transformer/test runs/rnn/test --names Transformer RNN \\
         --output_dir runs/comparison
 
 Evaluate all systems on the same test set and with the same --length_bounds. The output folder holds comparison.md and
@@ -28,14 +28,14 @@ TABLE, PICTURE = "comparison.md", "bleu_by_length.png"
 class ComparisonArguments:
     """What to compare, and where to write it."""
 
-    evaluations: list[str] = key([], "Folders that vanilla-evaluate-bleu wrote.")
+    evaluations: list[str] = key([], "Folders that vanilla evaluate wrote.")
     names: list[str] = key([], "A name for each; by default the folders.")
     output_dir: str = key("comparison", "Folder for the table and the picture.")
     overwrite: bool = key(False, "Replace the output folder if it exists.")
 
     def __post_init__(self) -> None:
         if not self.evaluations:
-            raise ValueError("Give --evaluations: the folders that vanilla-evaluate-bleu wrote.")
+            raise ValueError("Give --evaluations: the folders that vanilla evaluate wrote.")
         self.names = self.names or self.evaluations
         if len(self.names) != len(self.evaluations):
             raise ValueError(
@@ -62,10 +62,10 @@ def main(argv: list[str] | None = None) -> None:
 def read_evaluation(folder: str) -> dict[str, Any]:
     """The results of one evaluation."""
     if not (Path(folder) / RESULTS).is_file():
-        raise ValueError(f"{folder} has no {RESULTS}: give folders that vanilla-evaluate-bleu wrote.")
+        raise ValueError(f"{folder} has no {RESULTS}: give folders that vanilla evaluate wrote.")
     results = read_results(folder)
     if "by_source_length" not in results:
-        raise ValueError(f"{folder} has no scores by sentence length: give folders that vanilla-evaluate-bleu wrote.")
+        raise ValueError(f"{folder} has no scores by sentence length: give folders that vanilla evaluate wrote.")
     return results
 
 

@@ -1,10 +1,10 @@
 """Train several variants of one model with the same budget and compare them in one table and one picture.
 
-    vanilla-compare-variants variants
-    vanilla-compare-variants variants --only scaled_dot additive rotary --max_steps 500
+    vanilla variants variants
+    vanilla variants variants --only scaled_dot additive rotary --max_steps 500
 
 The recipe is an ordinary one with one more key, `variants`: a name and the config fields for each. Every other option
-of vanilla-train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Finished variants are not trained
+of vanilla train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Finished variants are not trained
 again, and interrupted ones resume, so the command can be repeated.
 
 OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the

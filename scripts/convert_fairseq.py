@@ -3,8 +3,8 @@
 For `transformer` architectures with a joined dictionary, for example the WMT models of "Scaling Neural Machine
 Translation" (Ott et al. 2018). Their folder has the three files:
 
-    vanilla-convert-fairseq --checkpoint model.pt --dict dict.en.txt --bpe_codes bpecodes --output_dir models/en-de
-    echo "It is raining." | vanilla-translate --model models/en-de
+    vanilla convert fairseq --checkpoint model.pt --dict dict.en.txt --bpe_codes bpecodes --output_dir models/en-de
+    echo "It is raining." | vanilla translate --model models/en-de
 
 The tokenizer is transformers' FSMTTokenizer, which AutoTokenizer loads: Moses normalisation and tokenisation by
 sacremoses, then the subwords of the BPE codes (subword-nmt or fastBPE). The checkpoint is read without running any

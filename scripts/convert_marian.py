@@ -2,12 +2,12 @@
 
 Any OPUS-MT model of the Hub or a local folder. The result can be fine-tuned like a model trained here:
 
-    vanilla-convert-marian --model Helsinki-NLP/opus-mt-en-de --output_dir models/en-de
-    vanilla-train recipe.yaml --model_name_or_path models/en-de
+    vanilla convert marian --model Helsinki-NLP/opus-mt-en-de --output_dir models/en-de
+    vanilla train recipe.yaml --model_name_or_path models/en-de
 
 And back, for programs that read MarianMT:
 
-    vanilla-convert-marian --model models/en-de --to marian --output_dir models/en-de-marian
+    vanilla convert marian --model models/en-de --to marian --output_dir models/en-de-marian
 
 Weights keep their type unless --dtype names another. Tokenizer files are copied unchanged, and the generation settings
 are kept. The last line of the output gives the largest difference between the logits of the two models.

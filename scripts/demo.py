@@ -1,8 +1,8 @@
 """Train a small English-German translator on the built-in corpus and show what it learned, in three to five minutes.
 
-    vanilla-demo
+    vanilla demo
 
-The demo trains with the recipe `demo`, as `vanilla-train demo` does. Then it translates sentences that are not in
+The demo trains with the recipe `demo`, as `vanilla train demo` does. Then it translates sentences that are not in
 the training text and draws an attention map. All files are in runs/demo. If the demo is interrupted, run it again: it
 resumes from the last checkpoint.
 """
@@ -53,7 +53,7 @@ def train_or_resume(folder: Path) -> bool:
         resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and complete_checkpoints(folder) else []
         recipe = train.parse_recipe(train.__doc__, ["demo", "--output_dir", str(folder), *resume])
         if train.train(*recipe) is None:
-            print(f"To resume: run vanilla-demo again{'' if folder == DEFAULT_FOLDER else f' --output_dir {folder}'}")
+            print(f"To resume: run vanilla demo again{'' if folder == DEFAULT_FOLDER else f' --output_dir {folder}'}")
     return (folder / RESULTS).is_file()
 
 

@@ -3,16 +3,16 @@
 Sequence-level distillation (Kim and Rush 2016): the teacher's translations replace the targets. They are more regular
 than human ones, so a small or shallow student learns them better. The teacher is one model or an ensemble:
 
-    vanilla-distill --model runs/seed1/model runs/seed2/model --train_files data/train --output_dir data/distilled
+    vanilla distill --model runs/seed1/model runs/seed2/model --train_files data/train --output_dir data/distilled
 
 The pairs are in data/distilled/train.en and data/distilled/train.de, beside report.json. To train the student:
 
-    vanilla-train RECIPE --dataset "" --train_files data/distilled/train --validation_files data/val
+    vanilla train RECIPE --dataset "" --train_files data/distilled/train --validation_files data/val
 
 --n_best 5 writes five pairs for each source. With --closest only one of the five is written: the one with the highest
 sentence BLEU against the original target. With --reverse_model, a model that translates the other way chooses among
 the five best translations: it prefers those from which the source can be recovered (Yee et al. 2019). The corpus may
-also be a dataset, with the options of vanilla-train.
+also be a dataset, with the options of vanilla train.
 
 A run that was killed continues where it was when it is started again. The result is the same, byte for byte, also with
 --processes 4, under torchrun, or with the same command on several computers that share the output folder.

@@ -2,34 +2,34 @@
 
 A model on the files data/test.en + data/test.de, decoded with its own settings, or the paper's if it has none:
 
-    vanilla-evaluate-bleu --model runs/demo/model --test_files data/test --output_dir runs/demo/evaluation
+    vanilla evaluate --model runs/demo/model --test_files data/test --output_dir runs/demo/evaluation
 
 On a corpus of the Hub or the built-in one; any translation model of transformers works:
 
-    vanilla-evaluate-bleu --model runs/demo/model --dataset demo --output_dir evaluation_demo
+    vanilla evaluate --model runs/demo/model --dataset demo --output_dir evaluation_demo
 
 The languages are those that the model records. Existing translations, one a line, have no model to tell them:
 
-    vanilla-evaluate-bleu --hypotheses out.de --test_files data/test --source_lang en --target_lang de
+    vanilla evaluate --hypotheses out.de --test_files data/test --source_lang en --target_lang de
 
 Several test sets, and a second reference for one of them; each set has a subfolder:
 
-    vanilla-evaluate-bleu --model runs/mine/model --test_sets news=data/news talks=data/talks \\
+    vanilla evaluate --model runs/mine/model --test_sets news=data/news talks=data/talks \\
         --references news=data/news.second.de
 
 Is one system better than another? By paired bootstrap:
 
-    vanilla-evaluate-bleu --model runs/new/model --baseline_model runs/old/model --test_files data/test
+    vanilla evaluate --model runs/new/model --baseline_model runs/old/model --test_files data/test
 
 Tokenised, lower-cased text, as Multi30k results are published:
 
-    vanilla-evaluate-bleu --model runs/mine/model --test_files data/test.tok --tokenized --lowercase
+    vanilla evaluate --model runs/mine/model --test_files data/test.tok --tokenized --lowercase
 
 Several models are an ensemble, which decodes with the mean of their probabilities:
 
-    vanilla-evaluate-bleu --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
+    vanilla evaluate --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
 
-The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla-compare-evaluations shows several
+The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla compare shows several
 such folders in one table and one picture.
 """
 

@@ -1,6 +1,6 @@
 """Convert a model to the format of CTranslate2, a C++ engine for translation.
 
-    vanilla-export-ctranslate2 --model runs/demo/model --output_dir runs/demo/ctranslate2 --quantization int8
+    vanilla convert ctranslate2 --model runs/demo/model --output_dir runs/demo/ctranslate2 --quantization int8
 
 The tokenizer is written to the same folder. To translate with both:
 

@@ -1,10 +1,10 @@
 """Export a model to ONNX graphs, which ONNX Runtime and other engines run.
 
-    vanilla-export-onnx --model runs/demo/model --output_dir runs/demo/onnx
-    vanilla-translate --model runs/demo/onnx --backend onnx --input news.en --output news.de
+    vanilla convert onnx --model runs/demo/model --output_dir runs/demo/onnx
+    vanilla translate --model runs/demo/onnx --backend onnx --input news.en --output news.de
 
-    vanilla-export-onnx --model runs/demo/model --output_dir runs/demo/onnx-int8 --quantization int8
-    vanilla-translate --model runs/demo/onnx-int8 --backend onnx --quantization int8 --input news.en --output news.de
+    vanilla convert onnx --model runs/demo/model --output_dir runs/demo/onnx-int8 --quantization int8
+    vanilla translate --model runs/demo/onnx-int8 --backend onnx --quantization int8 --input news.en --output news.de
 
 The folder holds three graphs (encoder, keys and values of the source, decoder with cache), config, decoding settings
 and tokenizers. The beam search is this package's own and not part of the graphs. It needs the extra onnx:

@@ -2,17 +2,17 @@
 
 Write and check the folder. The numbers of its model card come from the run and from its evaluations:
 
-    vanilla-export-to-hub --run runs/demo --output_dir runs/demo/hub --license apache-2.0
-    vanilla-export-to-hub --run runs/mine --evaluations runs/mine/evaluation --output_dir hub/mine --dtype float16
+    vanilla export --run runs/demo --output_dir runs/demo/hub --license apache-2.0
+    vanilla export --run runs/mine --evaluations runs/mine/evaluation --output_dir hub/mine --dtype float16
 
 Push it. A new repository is private unless --public is given; --dry_run lists the files and pushes nothing:
 
-    vanilla-export-to-hub --run runs/demo --output_dir runs/demo/hub --push_to user/demo-en-de
-    vanilla-export-to-hub --exported runs/demo/hub --push_to user/demo-en-de --revision v2 --create_pr
+    vanilla export --run runs/demo --output_dir runs/demo/hub --push_to user/demo-en-de
+    vanilla export --exported runs/demo/hub --push_to user/demo-en-de --revision v2 --create_pr
 
 Write a Hugging Face Space, a web page to try the model, and push it with `hf upload`:
 
-    vanilla-export-to-hub --run runs/demo --space --output_dir runs/demo/space
+    vanilla export --run runs/demo --space --output_dir runs/demo/space
 
 The check loads the folder with trust_remote_code=True in a process that cannot import this package. Its translations
 must be those of the original model.
@@ -53,7 +53,7 @@ class ExportArguments:
         "Type of the exported weights. 16-bit types take half the space and may change a few translations.",
     )
 
-    evaluations: list[str] = key([], "Output folders of vanilla-evaluate-bleu; their scores go into the card.")
+    evaluations: list[str] = key([], "Output folders of vanilla evaluate; their scores go into the card.")
     dataset: str | None = key(None, "Name of the corpus on the Hub, if the run read it from files.")
     license: str | None = key(None, "Identifier of the licence on the Hub, for example apache-2.0 or other.")
     license_name: str | None = key(None, "With --license other: name of the licence.")

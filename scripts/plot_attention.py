@@ -2,16 +2,16 @@
 
 All heads of all layers, for a text and its translation by the model:
 
-    vanilla-plot-attention --model runs/demo/model --text "When does the train arrive in Berlin?"
+    vanilla attention --model runs/demo/model --text "When does the train arrive in Berlin?"
 
 The same for a translation that you give, in another folder:
 
-    vanilla-plot-attention --model runs/demo/model --text "The cat sleeps." --translation "Die Katze schläft." \\
+    vanilla attention --model runs/demo/model --text "The cat sleeps." --translation "Die Katze schläft." \\
         --output_dir runs/cat
 
 Textbook figures, which need no model:
 
-    vanilla-plot-attention --positions --preset base --learning_rate --output_dir runs/figures
+    vanilla attention --positions --preset base --learning_rate --output_dir runs/figures
 
 With --text the output folder holds three pictures (encoder self-attention, decoder self-attention, cross attention)
 and attention.html, a page that shows them head by head in any browser, also offline. Each row shows where one token

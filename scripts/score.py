@@ -1,7 +1,7 @@
 """Score given translations with a model: log-probability and perplexity of each pair (forced decoding).
 
-    vanilla-score --model runs/demo/model --files data/test    # data/test.en + data/test.de
-    vanilla-score --model runs/demo/model --files pairs.tsv --output scores.tsv
+    vanilla score --model runs/demo/model --files data/test    # data/test.en + data/test.de
+    vanilla score --model runs/demo/model --files pairs.tsv --output scores.tsv
 
 The output has one line for each pair, in the same order, with three columns separated by tabs: log-probability
 (natural logarithm, end of sentence included), number of target tokens, perplexity. The perplexity of all pairs

@@ -1,7 +1,7 @@
 """Serve models: a web page to try them, and an HTTP API that clients of LibreTranslate understand.
 
-    vanilla-serve --model runs/demo/model
-    vanilla-serve --model runs/en-de/model runs/de-en/model --backend ctranslate2 --quantization int8 --port 8000
+    vanilla serve --model runs/demo/model
+    vanilla serve --model runs/en-de/model runs/de-en/model --backend ctranslate2 --quantization int8 --port 8000
     curl http://127.0.0.1:8000/translate -d q="A dog runs." -d source=en -d target=de
 
 The page is at /, the documentation of the API at /docs, counters for Prometheus at /metrics. Requests that arrive
@@ -133,7 +133,7 @@ def languages_of_models(options: ServeArguments) -> list[Languages]:
 def require_serve() -> None:
     for package in ("fastapi", "uvicorn", "gradio", "prometheus_client"):
         if find_spec(package) is None:
-            raise ImportError(f"vanilla-serve needs {package}: pip install 'vanilla-transformer[serve]'")
+            raise ImportError(f"vanilla serve needs {package}: pip install 'vanilla-transformer[serve]'")
 
 
 if __name__ == "__main__":

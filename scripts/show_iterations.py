@@ -1,7 +1,7 @@
 """Show how a mask-predict model writes a translation: what each iteration masks, and what it fills in.
 
-    vanilla-show-iterations --model runs/multi30k_en_de_mask_predict/model --text "A man rides a bike." --iterations 4
-    vanilla-show-iterations --model MODEL --text "A man rides a bike." --output_dir runs/iterations
+    vanilla iterations --model runs/multi30k_en_de_mask_predict/model --text "A man rides a bike." --iterations 4
+    vanilla iterations --model MODEL --text "A man rides a bike." --output_dir runs/iterations
 
 The command prints a table. Each line is an iteration. Tokens that it predicted are in brackets, the others are from
 earlier iterations. With --output_dir it also writes iterations.html, a page with a frame before and after each

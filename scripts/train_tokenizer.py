@@ -2,15 +2,15 @@
 
 From your own files (data/train.en + data/train.de), a joint vocabulary of both languages:
 
-    vanilla-train-tokenizer --train_files data/train --source_lang en --target_lang de \\
+    vanilla tokenizer --train_files data/train --source_lang en --target_lang de \\
         --vocab_size 10000 --output_dir runs/tokenizer
 
 From the built-in demo corpus, without a download:
 
-    vanilla-train-tokenizer --dataset demo --vocab_size 1000 --output_dir runs/demo_tokenizer
+    vanilla tokenizer --dataset demo --vocab_size 1000 --output_dir runs/demo_tokenizer
 
 `AutoTokenizer.from_pretrained` loads the result without this package. The options can also come from a recipe:
-`vanilla-train-tokenizer recipe.yaml --vocab_size 8000`.
+`vanilla tokenizer recipe.yaml --vocab_size 8000`.
 """
 
 from vanilla_transformer.command_line.parsing import parse_arguments

@@ -1,12 +1,12 @@
 """Translate text, line by line: one output line for each input line, in the same order.
 
-    echo "When does the train arrive in Berlin?" | vanilla-translate --model runs/demo/model
-    vanilla-translate --model runs/demo/model --input news.en --output news.de
-    vanilla-translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
-    vanilla-translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
-    vanilla-translate --model runs/demo/model --input news.en --output news.de --glossary terms.tsv
-    vanilla-translate --model runs/demo/model --input report.txt --output report.de.txt --split_sentences
-    vanilla-translate --model runs/seed1/model runs/seed2/model --input news.en --output news.de   # an ensemble
+    echo "When does the train arrive in Berlin?" | vanilla translate --model runs/demo/model
+    vanilla translate --model runs/demo/model --input news.en --output news.de
+    vanilla translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
+    vanilla translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
+    vanilla translate --model runs/demo/model --input news.en --output news.de --glossary terms.tsv
+    vanilla translate --model runs/demo/model --input report.txt --output report.de.txt --split_sentences
+    vanilla translate --model runs/seed1/model runs/seed2/model --input news.en --output news.de   # an ensemble
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
@@ -16,17 +16,17 @@ input line has N output lines, best first.
 Ctrl-C and SIGTERM never cut a line: the translations so far are in the output, or in <output>.partial. The same
 command with --resume goes on from there:
 
-    vanilla-translate --model runs/demo/model --input news.en --output news.de --resume
+    vanilla translate --model runs/demo/model --input news.en --output news.de --resume
 
 A line of more than --max_source_tokens tokens is cut, with a warning that names it. With --long_texts chunk, it is
 split at sentence ends, and its translations are joined.
 
 A large corpus is translated in shards, by any number of processes, into a folder:
 
-    vanilla-translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --processes 4
+    vanilla translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --processes 4
     torchrun --nproc_per_node 8 -m vanilla_transformer.scripts.translate --input big.en.gz --output out/ --shards 64
-    vanilla-translate --model runs/demo/model --input web.parquet --text_column text --output out/ --shards 64
-    vanilla-translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --engine ray
+    vanilla translate --model runs/demo/model --input web.parquet --text_column text --output out/ --shards 64
+    vanilla translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --engine ray
 
 The result is one file in out/: translations.txt, .jsonl or .parquet, by the format of the input, with one row for each
 input row, in the same order. out/manifest.json has the ranges of the shards and what they depend on: the content of
@@ -35,7 +35,7 @@ continues it. Another input, model or option is refused. A text file that is gzi
 their columns and get a new one. Each job of a job array translates shards of its own, and the same command without
 --only_shards joins them at the end:
 
-    vanilla-translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --only_shards 0-15
+    vanilla translate --model runs/demo/model --input big.en.gz --output out/ --shards 64 --only_shards 0-15
 """
 
 import re

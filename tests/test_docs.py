@@ -4,7 +4,6 @@ import ast
 import json
 import re
 import shlex
-import tomllib
 from importlib import import_module
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import torch
 from torch.testing import assert_close
 from transformers import HfArgumentParser
 
+from vanilla_transformer.command_line.verbs import VERBS
 from vanilla_transformer.scripts.explain.explain import TOPICS
 
 
@@ -24,7 +24,6 @@ GUIDES = [
 ]
 PICTURES = ROOT / "docs" / "pictures"
 DOCUMENTS = [*GUIDES, ROOT / "CHANGELOG.md"]
-SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
 TARGETS = set(re.findall(r"(?m)^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8")))
 
 FENCE = re.compile(r"(?ms)^```(\w*)\n(.*?)^```$")
@@ -35,9 +34,9 @@ REPOSITORY_PATH = re.compile(r"(?:vanilla_transformer|training|scripts|tests|mod
 CODE_LINK = re.compile(r"\[`([\w.]+)`\]\(([^)\s#]+\.py)(?:#L\d+)?\)")
 NAMED_TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
 # Inline code that is a command: it has an option or an argument.
-COMMAND = re.compile(r" --|^(make|vanilla-[\w-]+) \w")
-# The two training programs behind `accelerate launch` and `python` take the options of vanilla-train.
-PROGRAMS = {"training/train.py": "vanilla-train", "training/accelerate_loop.py": "vanilla-train"}
+COMMAND = re.compile(r" --|^make \w|^vanilla \w+ \w")
+# The two training programs behind `accelerate launch` and `python` take the options of vanilla train.
+PROGRAMS = ("training/train.py", "training/accelerate_loop.py")
 
 # Where the dicts are that CONTRIBUTING.md adds to.
 REGISTRIES = {
@@ -114,13 +113,19 @@ def _split_at_operators(words: list[str]) -> list[list[str]]:
 
 
 def our_commands(path: Path) -> list[list[str]]:
-    """Those commands of a document that this package installs: the console script's name, then its arguments."""
+    """Those commands of a document that are this package's: the verb, then its arguments."""
     ours = []
     for words in command_words(path):
         for place, word in enumerate(words):
-            if word in PROGRAMS or word.startswith("vanilla-"):
-                ours.append([PROGRAMS.get(word, word), *words[place + 1 :]])
-                break
+            rest = words[place + 1 :]
+            if word in PROGRAMS:
+                ours.append(["train", *rest])
+            elif word.split("/")[-1] == "vanilla":
+                size = 2 if " ".join(rest[:2]) in VERBS else 1
+                ours.append([" ".join(rest[:size]), *rest[size:]])
+            else:
+                continue
+            break
     return ours
 
 
@@ -161,11 +166,13 @@ def test_named_tests_exist(path):
 @pytest.mark.parametrize("number", range(1, 21))
 def test_every_question_has_an_answer_with_code_and_a_test(number):
     sections = re.split(r"(?m)^#{2,3} ", text_of(ROOT / "docs" / "questions.md"))
+    numbers = [int(number) for number in re.findall(r"(?m)^### (\d+)\. ", text_of(ROOT / "docs" / "questions.md"))]
+    assert numbers == list(range(1, 21))
     (answer,) = [section for section in sections if section.startswith(f"{number}. ")]
     targets = [target for _, target in CODE_LINK.findall(answer)]
     assert [target for target in targets if target.startswith("../tests/")], "no test"
     # BatchNorm is the one thing that this package does not have.
-    assert number == 13 or [target for target in targets if not target.startswith("../tests/")], "no code"
+    assert number == 16 or [target for target in targets if not target.startswith("../tests/")], "no code"
 
 
 def test_every_topic_has_its_picture_its_figures_and_its_command():
@@ -174,7 +181,7 @@ def test_every_topic_has_its_picture_its_figures_and_its_command():
     assert {path.stem for path in PICTURES.glob("*.json")} == set(TOPICS)
     for topic in TOPICS:
         assert topic in linked
-        assert f"\nvanilla-explain {topic}\n" in document
+        assert f"\nvanilla explain {topic}\n" in document
         assert json.loads(text_of(PICTURES / f"{topic}.json"))["tables"], topic
 
 
@@ -213,14 +220,14 @@ def test_make_targets_exist(path):
 def test_a_command_is_understood(document, command, monkeypatch, tmp_path, capsys):
     """Parses the command with the script's own `main`, which is stopped before it does anything."""
     name, *arguments = shlex.split(command)
-    assert name in SCRIPTS, f"{document} names a command that is not installed"
-    module, function = SCRIPTS[name].split(":")
-    if arguments == ["--help"]:
+    if name in ("--help", "--version", "COMMAND") or "--help" in arguments:
         return
-    if name == "vanilla-train":  # the reader's copy of a recipe
+    assert name in VERBS, f"{document} names a command that does not exist"
+    main = import_module(f"vanilla_transformer.{VERBS[name].module}").main
+    if name == "train":  # the reader's copy of a recipe
         copy = tmp_path / "mine.yaml"
         if {"--list_recipes", "--save_recipe"} & set(arguments):  # quick enough to run
-            getattr(import_module(module), function)([str(copy) if word == copy.name else word for word in arguments])
+            main([str(copy) if word == copy.name else word for word in arguments])
             assert "multi30k_en_de" in capsys.readouterr().out or copy.is_file()
             return
         arguments = ["demo" if word == copy.name else word for word in arguments]
@@ -232,10 +239,10 @@ def test_a_command_is_understood(document, command, monkeypatch, tmp_path, capsy
         raise Parsed
 
     monkeypatch.setattr(HfArgumentParser, "parse_dict", parse_and_stop)
-    if name == "vanilla-train":  # the recipes for GPUs have bf16, which the library refuses on the CPU
+    if name == "train":  # the recipes for GPUs have bf16, which the library refuses on the CPU
         arguments += ["--use_cpu", "true", "--bf16", "false"]
     with pytest.raises(Parsed):
-        getattr(import_module(module), function)(arguments)
+        main(arguments)
 
 
 @pytest.mark.parametrize(("document", "code"), PYTHON_BLOCKS, ids=lambda value: value.split("\n")[0][:40])
@@ -287,12 +294,24 @@ def test_the_objective_of_contributing_is_plain_cross_entropy(make_model, batch,
     assert_close(objective(model, batch), model(**batch).loss)
 
 
-@pytest.mark.parametrize("folder", ["vanilla_transformer", "training"])
-def test_the_architecture_page_lists_every_file(folder):
-    listed = {code.rstrip("/") for code, _ in INLINE_CODE.findall(prose(ROOT / "docs" / "architecture.md"))}
-    files = [path for path in (ROOT / folder).rglob("*.py") if path.name != "__init__.py"]
-    assert [name_of(path) for path in files if not {name_of(path), name_of(path.parent)} & (listed - {folder})] == []
+def test_the_architecture_page_names_every_room():
+    named = {code.rstrip("/") for code, _ in INLINE_CODE.findall(prose(ROOT / "docs" / "architecture.md"))}
+    parts = [path for top in ("vanilla_transformer", "training", "scripts") for path in (ROOT / top).iterdir()]
+    rooms = [path for path in parts if path.is_dir() and any(path.glob("*.[py]*")) and path.name != "__pycache__"]
+    assert [name_of(room) for room in rooms if name_of(room) not in named] == []
+
+
+def test_the_reading_list_of_the_paper_is_short_and_its_line_counts_are_about_right():
+    rows = re.findall(r"(?m)^\| `(\w+\.py)` \| (\d+) \|", text_of(ROOT / "docs" / "architecture.md"))
+    counts = [len(text_of(ROOT / "vanilla_transformer" / "models" / name).splitlines()) for name, _ in rows]
+    assert counts == pytest.approx([int(lines) for _, lines in rows], rel=0.2)
+    assert sum(counts) < 3000
 
 
 def test_readme_is_short():
     assert len(text_of(ROOT / "README.md").splitlines()) <= 190
+
+
+def test_readme_has_no_long_line_outside_tables():
+    lines = text_of(ROOT / "README.md").splitlines()
+    assert [line for line in lines if len(line) > 119 and not line.startswith("|")] == []

@@ -25,12 +25,12 @@ SHORT_RUN = [
     *("--average_checkpoints", "2", "--warmup_steps", "2", "--max_tokens", "1024", "--use_cpu"),
 ]
 SHORTER = {
-    "vanilla-train": SHORT_RUN,
-    "vanilla-export-to-hub --exported": ["--dry_run"],  # the rest of the command needs the Hub
+    "vanilla train": SHORT_RUN,
+    "vanilla export --exported": ["--dry_run"],  # the rest of the command needs the Hub
 }
 # Commands that need the Hub, and what the test does instead.
 INSTEAD = {
-    "vanilla-convert-marian --model Helsinki-NLP/opus-mt-en-de": ["cp", "-r", "runs/mine/model", "models/en-de"],
+    "vanilla convert marian --model Helsinki-NLP/opus-mt-en-de": ["cp", "-r", "runs/mine/model", "models/en-de"],
 }
 
 
@@ -70,7 +70,7 @@ def commands_in_readme() -> list[str]:
     """The commands of this package in README's bash blocks, each on one line."""
     blocks = re.findall(r"(?ms)^```bash\n(.*?)^```$", README)
     lines = [line.split("   #")[0].strip() for block in blocks for line in block.replace("\\\n", " ").splitlines()]
-    return [line for line in lines if "vanilla-" in line]
+    return [line for line in lines if re.search(r"\bvanilla \w", line)]
 
 
 def shortened(command: str) -> str:
@@ -78,7 +78,7 @@ def shortened(command: str) -> str:
         if command.startswith(beginning):
             return shlex.join(replacement)
     more = [words for beginning, words in SHORTER.items() if command.startswith(beginning)]
-    new_vocabulary = ["--vocab_size", "400"] if command.startswith("vanilla-train multi30k") else []
+    new_vocabulary = ["--vocab_size", "400"] if command.startswith("vanilla train multi30k") else []
     return " ".join([command, *new_vocabulary, *(shlex.join(words) for words in more)])
 
 
@@ -114,14 +114,14 @@ def test_every_command_of_readme_runs_from_an_installed_wheel(wheel, tmp_path):
     # The commands that use the demo's model get a run on few sentences, with the weights of a trained model in it: an
     # untrained one writes long translations.
     text = "--train_files data/train --validation_files data/val --test_files data/test --vocab_size 400"
-    run(f"vanilla-train demo {text} {shlex.join(SHORT_RUN)}")
+    run(f"vanilla train demo {text} {shlex.join(SHORT_RUN)}")
     shutil.copytree(ROOT / "model_cards" / "multi30k-en-de-tiny", folder / "runs/demo/model", dirs_exist_ok=True)
     ran = [command for command in commands_in_readme() if run(shortened(command)) is not None]
     assert len(ran) >= 10
     assert (folder / "letter.de.txt").read_text(encoding="utf-8").splitlines()[1] == ""
     assert all("Mann" in line for line in _translations_of_men(folder))
     for name in ("multi30k_en_de", "finetune"):
-        assert name in run("vanilla-train --list_recipes")
+        assert name in run("vanilla train --list_recipes")
 
 
 def _translations_of_men(folder: Path) -> list[str]:

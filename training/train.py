@@ -1,14 +1,14 @@
 """Train a translation model from a recipe.
 
-    vanilla-train demo
-    vanilla-train multi30k_en_de --max_steps 5000 --output_dir runs/mine
-    vanilla-train multi30k_en_de --source_lang en --target_lang fr --train_files data/train --validation_files data/val
+    vanilla train demo
+    vanilla train multi30k_en_de --max_steps 5000 --output_dir runs/mine
+    vanilla train multi30k_en_de --source_lang en --target_lang fr --train_files data/train --validation_files data/val
 
 A recipe is a YAML file, or the name of one that comes with this package. Every key of it is also an option here, and
 the option wins. --list_recipes shows the names. A copy to change:
 
-    vanilla-train multi30k_en_de --save_recipe mine.yaml
-    vanilla-train mine.yaml
+    vanilla train multi30k_en_de --save_recipe mine.yaml
+    vanilla train mine.yaml
 
 The same command trains in one process or, with `accelerate launch`, in several:
 
@@ -77,7 +77,7 @@ def main(argv: list[str] | None = None) -> None:
                 print(describe_recipes())
             case [recipe, "--save_recipe", path]:
                 save_recipe(recipe, path)
-                print(f"{path} is a copy of the recipe {recipe}: change it, then run vanilla-train {path}")
+                print(f"{path} is a copy of the recipe {recipe}: change it, then run vanilla train {path}")
             case _:
                 arguments = parse_recipe(__doc__, words)
                 if train(*arguments) is None and arguments[-1].should_save:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .translation.translator import Hypothesis, Translator
 
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where each name is defined; those without a module of their own are modules.
 _NAMES = {

@@ -1,1 +1,1 @@
-"""`vanilla-benchmark`: one module for each question, and the systems that the model is compared with."""
+"""`vanilla benchmark`: one module for each question, and the systems that the model is compared with."""

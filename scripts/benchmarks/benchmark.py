@@ -2,31 +2,31 @@
 
 Speed of training on identical token batches, beside MarianMT and torch.nn.Transformer:
 
-    vanilla-benchmark train --train_files data/train --preset tiny
+    vanilla benchmark train --train_files data/train --preset tiny
 
 Training end to end, beside the library's Seq2SeqTrainer with MarianMT and batches of a fixed size:
 
-    vanilla-benchmark end_to_end --train_files data/train --preset tiny
+    vanilla benchmark end_to_end --train_files data/train --preset tiny
 
 Translation from text to text with the weights of a trained model (with --preset: random weights and a fixed length),
 beside MarianMT and, if they are installed, CTranslate2 and ONNX Runtime:
 
-    vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
-    vanilla-benchmark decode --preset base --input data/test.en
+    vanilla benchmark decode --model runs/demo/model --input data/test.en --references data/test.de
+    vanilla benchmark decode --preset base --input data/test.en
 
 Several models on the same text, for example a student beside its teacher:
 
-    vanilla-benchmark models --models model_cards/multi30k-en-de-tiny runs/student/model --input data/test.en \\
+    vanilla benchmark models --models model_cards/multi30k-en-de-tiny runs/student/model --input data/test.en \\
         --references data/test.de
 
-A model that writes all tokens at once (mask_predict) beside an autoregressive one, line by line and in batches:
+A non-autoregressive model (mask_predict) beside an autoregressive one, line by line and in batches:
 
-    vanilla-benchmark mask_predict --model runs/mine/model --baseline model_cards/multi30k-en-de-tiny \\
+    vanilla benchmark mask_predict --model runs/mine/model --baseline model_cards/multi30k-en-de-tiny \\
         --input data/test.en --references data/test.de
 
 The server under load, with its latency, beside the same model offline:
 
-    vanilla-benchmark serve --model runs/demo/model --input data/test.en --clients 32
+    vanilla benchmark serve --model runs/demo/model --input data/test.en --clients 32
 
 Systems alternate within each round. A speed is the median over rounds. A ratio is the median of the ratios within a
 round, and its spread is their range. Everything runs on one thread unless --threads is given. A GPU is used if there
@@ -63,8 +63,8 @@ def main(argv: list[str] | None = None) -> None:
         if name in BENCHMARKS:
             BENCHMARKS[name](options)
         elif name in ("-h", "--help"):
-            print(f"usage: vanilla-benchmark {{{','.join(BENCHMARKS)}}} [options]\n\n{__doc__}")
-            print("vanilla-benchmark NAME --help lists the options.")
+            print(f"usage: vanilla benchmark {{{','.join(BENCHMARKS)}}} [options]\n\n{__doc__}")
+            print("vanilla benchmark NAME --help lists the options.")
         else:
             raise ValueError(f"There is no benchmark {name!r}: choose one of {', '.join(BENCHMARKS)}.")
 

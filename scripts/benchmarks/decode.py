@@ -1,8 +1,8 @@
 """Measure translation from text to text, with the same weights in different engines.
 
-    vanilla-benchmark decode --model runs/demo/model --input data/test.en --references data/test.de --sentences 1000
-    vanilla-benchmark decode --preset base --input data/test.en --num_beams 4
-    vanilla-benchmark decode --preset base --input data/test.en --equal_work
+    vanilla benchmark decode --model runs/demo/model --input data/test.en --references data/test.de --sentences 1000
+    vanilla benchmark decode --preset base --input data/test.en --num_beams 4
+    vanilla benchmark decode --preset base --input data/test.en --equal_work
 
 The reference is a loop over MarianMT's `generate` on the lines in file order, 32 at a time. The `Translator` sorts the
 lines by length, searches with `beam_search`, and computes in float32 or int8, with torch or, if they are installed,

@@ -1,9 +1,9 @@
 """Measure training end to end, beside the library's Seq2SeqTrainer.
 
-    vanilla-benchmark end_to_end --train_files data/train --preset tiny --max_tokens 4096
-    vanilla-benchmark end_to_end --train_files data/train --preset base --pairs 0 --rounds 3
+    vanilla benchmark end_to_end --train_files data/train --preset tiny --max_tokens 4096
+    vanilla benchmark end_to_end --train_files data/train --preset base --pairs 0 --rounds 3
 
-Our side is what `vanilla-train` does: `TranslationTrainer` with token batches. The other side is a stock
+Our side is what `vanilla train` does: `TranslationTrainer` with token batches. The other side is a stock
 `Seq2SeqTrainer` that trains a MarianMT of the same size with `DataCollatorForSeq2Seq`, on batches of a fixed number of
 pairs in random order. Both see the same tokenised pairs once, with label smoothing 0.1, gradients clipped at norm 1,
 and a log.
@@ -212,7 +212,7 @@ def our_trainer(
     options: EndToEndBenchmarkArguments,
     common: dict[str, Any],
 ) -> Callable[[], Seq2SeqTrainer]:
-    """The trainer that `vanilla-train` makes from a recipe."""
+    """The trainer that `vanilla train` makes from a recipe."""
     args = TranslationTrainingArguments(max_steps=-1, max_tokens=options.max_tokens, **common)
     model = make_model(ModelArguments(preset=options.preset), tokenizer, None)
     return lambda: TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=dataset)

@@ -1,6 +1,6 @@
-"""Measure a model that writes all tokens at once beside an autoregressive one, from text to text.
+"""Measure a non-autoregressive model beside an autoregressive one, from text to text.
 
-    vanilla-benchmark mask_predict --model runs/multi30k_en_de_mask_predict/model \\
+    vanilla benchmark mask_predict --model runs/multi30k_en_de_mask_predict/model \\
         --baseline model_cards/multi30k-en-de-tiny --input multi30k/val.en --references multi30k/val.de
 
 All systems translate the same lines with `Translator`, in one run and on the same threads: tokenising, searching and

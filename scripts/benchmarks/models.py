@@ -1,6 +1,6 @@
 """Measure several models on the same text, for example a student beside its teacher.
 
-    vanilla-benchmark models --models model_cards/multi30k-en-de-tiny runs/multi30k_en_de_student/model \\
+    vanilla benchmark models --models model_cards/multi30k-en-de-tiny runs/multi30k_en_de_student/model \\
         --input multi30k/val.en --references multi30k/val.de --sentences 1000
 
 The first model in the first backend is the reference. All translate the same lines with `Translator`. Tokenising,

@@ -1,7 +1,7 @@
 """Measure the server under load, beside the same model offline.
 
-    vanilla-benchmark serve --model runs/demo/model --input data/test.en --clients 32
-    vanilla-benchmark serve --model runs/demo/model --input data/test.en --backend ctranslate2 --quantization int8
+    vanilla benchmark serve --model runs/demo/model --input data/test.en --clients 32
+    vanilla benchmark serve --model runs/demo/model --input data/test.en --backend ctranslate2 --quantization int8
 
 Each client sends one sentence, waits for the answer, and sends the next. The server runs in a process of its own, on
 the same machine as the clients. The reference is `Translator` on all sentences at once, with the same backend and as

@@ -1,12 +1,12 @@
 """Measure training on identical batches, beside MarianMT and torch.nn.Transformer of the same size.
 
-    vanilla-benchmark train --train_files data/train --preset tiny
-    vanilla-benchmark train --train_files data/train --preset base --order random --output_dir runs/benchmark
-    vanilla-benchmark train --train_files data/train --preset base --device cuda --dtype bfloat16 --compile
+    vanilla benchmark train --train_files data/train --preset tiny
+    vanilla benchmark train --train_files data/train --preset base --order random --output_dir runs/benchmark
+    vanilla benchmark train --train_files data/train --preset base --device cuda --dtype bfloat16 --compile
 
 The model before the Transformer with as many parameters, with Bahdanau's attention and with a fixed context:
 
-    vanilla-benchmark train --train_files data/train --preset tiny --max_tokens 1024 --recurrent
+    vanilla benchmark train --train_files data/train --preset tiny --max_tokens 1024 --recurrent
 
 An update is forward, loss, backward and Adam. Each system runs in its own process, so that it does not affect the
 memory allocation of the others. Tokens are counted on both sides, without padding. "Of the peak" compares the matrix

@@ -1,1 +1,1 @@
-"""The topics of `vanilla-explain`: one small module each."""
+"""The topics of `vanilla explain`: one small module each."""

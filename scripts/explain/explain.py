@@ -1,9 +1,9 @@
 """Answer why the Transformer is built as it is: measure it, print a table and draw a picture.
 
-    vanilla-explain scaling
-    vanilla-explain heads --updates 400 --output_dir runs/explain
-    vanilla-explain positions --quick
-    vanilla-explain all --output_dir docs/pictures --overwrite
+    vanilla explain scaling
+    vanilla explain heads --updates 400 --output_dir runs/explain
+    vanilla explain positions --quick
+    vanilla explain all --output_dir docs/pictures --overwrite
 
 {topics}
 
@@ -70,8 +70,8 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         description = (__doc__ or "").format(topics=describe_topics())
         if topic in ("-h", "--help", "--list"):
-            print(f"usage: vanilla-explain {{{','.join(TOPICS)},{ALL}}} [options]\n\n{description}")
-            print("vanilla-explain TOPIC --help lists the options.")
+            print(f"usage: vanilla explain {{{','.join(TOPICS)},{ALL}}} [options]\n\n{description}")
+            print("vanilla explain TOPIC --help lists the options.")
             return
         if topic != ALL and topic not in TOPICS:
             hint = suggestion(topic, TOPICS)

@@ -34,7 +34,7 @@ def train_all(
     Args:
         variants: A name and config fields for each model.
         options: Number of updates, and where the runs are.
-        words: Further options of vanilla-train for all of them.
+        words: Further options of vanilla train for all of them.
         prefix: Start of the folders' names, for trainings that differ from the recipe in `words` too.
     """
     return {
@@ -50,7 +50,7 @@ def train_one(name: str, fields: dict[str, Any], options: ExplainArguments, word
         name: Name of the folder.
         fields: Config fields, on top of the recipe's.
         options: Number of updates, and where the runs are.
-        words: Further options of vanilla-train.
+        words: Further options of vanilla train.
     """
     folder = Path(options.runs_dir) / f"{options.updates}_updates" / name
     if not (folder / RESULTS).is_file():

@@ -1,4 +1,4 @@
-"""vanilla-convert-fairseq: a checkpoint, its dictionary and its BPE codes become a folder that translates."""
+"""vanilla convert fairseq: a checkpoint, its dictionary and its BPE codes become a folder that translates."""
 
 import argparse
 import re

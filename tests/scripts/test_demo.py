@@ -62,4 +62,4 @@ def test_a_finished_demo_is_not_trained_again(commands, tmp_path):
 def test_nothing_is_shown_without_a_finished_model(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(demo.train, "train", lambda *recipe: None)
     demo.main(["--output_dir", str(tmp_path)])
-    assert capsys.readouterr().out == f"To resume: run vanilla-demo again --output_dir {tmp_path}\n"
+    assert capsys.readouterr().out == f"To resume: run vanilla demo again --output_dir {tmp_path}\n"

@@ -1,4 +1,4 @@
-"""`vanilla-train`: complete runs, resumed runs, and runs that are refused."""
+"""`vanilla train`: complete runs, resumed runs, and runs that are refused."""
 
 import json
 

@@ -98,7 +98,7 @@ def _require_plain_bpe(tokenizer: PreTrainedTokenizerBase) -> None:
     has_all_characters = all(part in vocabulary for part in ("Ġ", "Ã", "!"))  # three of the byte alphabet
     if any(marks) or added or not has_all_characters or tokenizer.backend_tokenizer.pre_tokenizer is None:
         raise ValueError(
-            "bpe_dropout needs a byte-level BPE tokenizer without added words, such as those of vanilla-train: set it "
+            "bpe_dropout needs a byte-level BPE tokenizer without added words, such as those of vanilla train: set it "
             "to 0, or learn a vocabulary with algorithm bpe."
         )
 

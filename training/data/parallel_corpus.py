@@ -134,7 +134,7 @@ def languages_of_models(
         given: The languages that are given.
         models: Folders or names of models, of which only the config is read.
         loading: How they are loaded.
-        direction: That of `vanilla-backtranslate`; with `"back"`, the models translate from target to source.
+        direction: That of `vanilla backtranslate`; with `"back"`, the models translate from target to source.
     """
     for model in models:
         recorded = load_languages(model, revision=loading.revision, trust_remote_code=loading.trust_remote_code)

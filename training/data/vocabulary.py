@@ -1,5 +1,6 @@
 """Learns subword vocabularies from a corpus: one for both languages, or one for each."""
 
+import sys
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 from datasets import Dataset, IterableDataset
 from transformers import PreTrainedTokenizerFast
 
+from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.models.tokenization_vanilla_transformer import save_tokenizers, train_tokenizer
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 
@@ -37,6 +39,7 @@ def _learn(
         normalization=options.normalization,
         lowercase=options.lowercase,
         min_frequency=options.min_frequency,
+        show_progress=on_terminal(sys.stderr),
     )
 
 

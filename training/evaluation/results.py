@@ -1,4 +1,4 @@
-"""results.json, as a run and `vanilla-evaluate-bleu` write it.
+"""results.json, as a run and `vanilla evaluate` write it.
 
 An evaluation has the result of one test set. A run has a result for each of its sets under the name of the set, and
 beside them how the model was made (`averaged`, `ema_decay`, `decoding`). A result has

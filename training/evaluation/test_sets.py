@@ -1,7 +1,7 @@
 """Measuring a model: exact loss per token, translations, and their scores.
 
 Every BLEU in this project comes from `translate_texts` and `score_texts`: the one during training, the one at the end
-of a run, and that of `vanilla-evaluate-bleu`. `compute_metrics` gives the same scores to the library's stock trainer.
+of a run, and that of `vanilla evaluate`. `compute_metrics` gives the same scores to the library's stock trainer.
 """
 
 import math

@@ -53,7 +53,7 @@ class CardOptions:
         license: The licence, as the Hub's identifier such as `"apache-2.0"`.
         license_name: The name of the licence if `license` is `"other"`.
         notes: Markdown text for the limitations.
-        evaluations: Folders or results.json files that `vanilla-evaluate-bleu` wrote.
+        evaluations: Folders or results.json files that `vanilla evaluate` wrote.
         example: A sentence and its translation.
         dataset: The name of the corpus on the Hub, if the run read it from files.
     """
@@ -208,7 +208,7 @@ def _evaluation_rows(
     evaluation = read_results(path)
     scores = figures_of(evaluation)
     if not scores:
-        raise ValueError(f"{path} is not an evaluation: give a folder that vanilla-evaluate-bleu wrote.")
+        raise ValueError(f"{path} is not an evaluation: give a folder that vanilla evaluate wrote.")
     _require_this_model(evaluation, run, path)
     corpus = evaluation["corpus"]
     corpus_name = _corpus_name(corpus, "test", dataset)

@@ -1,12 +1,11 @@
-"""The layout of `--help`: options in groups, this package's first; those of the library only with `--help_all`."""
+"""The layout of `--help`: the main options on about a screen. `--help all` shows all, those of the library last."""
 
 import inspect
 from argparse import SUPPRESS, Action, ArgumentDefaultsHelpFormatter, ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
-from vanilla_transformer.models.search_options import BeamSearchOptions, all_options
+from vanilla_transformer.models.search_options import all_options
 
 
 # The order of the groups of a training command. Other groups come first.
@@ -18,10 +17,23 @@ OFTEN_NEEDED = (
     *("output_dir", "resume_from_checkpoint", "seed", "num_train_epochs", "gradient_accumulation_steps"),
     *("eval_strategy", "eval_steps", "save_steps", "save_total_limit", "use_cpu", "bf16"),
 )
+# Rooms whose dataclasses several commands share, and which of their options `--help` shows.
+SHARED = ("vanilla_transformer.command_line", "vanilla_transformer.bulk_translation", "vanilla_transformer.training")
+MAIN = {
+    *("source_lang", "target_lang", "dataset", "train_files", "validation_files", "test_files"),
+    *("vocab_size", "preset", "model_config", "model_name_or_path", "max_tokens", "max_steps", "learning_rate"),
+    *("warmup_steps", "output_dir", "resume_from_checkpoint", "seed", "eval_steps", "use_cpu", "bf16"),
+    *("num_beams", "length_penalty", "backend", "quantization", "device", "processes", "overwrite"),
+}
+# Options of single commands that few readers of `--help` need.
+RARE = {
+    *("window", "text_column", "translation_column", "prefix", "source_lang", "resume", "cors_origins"),
+    *("length_bounds", "bootstrap_samples", "keep_parts"),
+}
 # Better words for options of the library, as they work here.
 HELP = {
     "output_dir": "Folder of the run: recipe, metrics, checkpoints and the final model.",
-    "resume_from_checkpoint": "last, or a checkpoint of this run, to continue a run that was stopped.",
+    "resume_from_checkpoint": "The word last, or a checkpoint of this run, to continue a run that was stopped.",
     "num_train_epochs": "Passes over the training text, with --max_steps -1.",
     "gradient_accumulation_steps": "Batches of an update: more of them act as a larger max_tokens.",
     "eval_strategy": "When to evaluate on the validation set.",
@@ -38,10 +50,17 @@ LIBRARY_GROUP = "options of the library's trainer (transformers.Seq2SeqTrainingA
 class HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
     """Shows the default of each option where it tells something, and the description with its own line breaks."""
 
+    def __init__(self, prog: str, **options: Any):
+        super().__init__(prog, **{"max_help_position": 32, **options})
+
+    def _get_default_metavar_for_optional(self, action: Action) -> str:
+        """The last word of the name: --train_files FILES."""
+        return action.dest.split("_")[-1].upper()
+
     def _format_action_invocation(self, action: Action) -> str:
         """Shows one spelling of an option, --max_tokens and not --max-tokens."""
         shown = [name for name in action.option_strings if "-" not in name.removeprefix("--")] or action.option_strings
-        if action.nargs == 0:
+        if action.nargs == 0 or (action.nargs == "?" and action.const is True):  # --overwrite: its value is optional
             return ", ".join(shown)
         return f"{shown[-1]} {self._format_args(action, self._get_default_metavar_for_optional(action))}"
 
@@ -51,22 +70,35 @@ class HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
         return super()._get_help_string(action)
 
 
-class HelpAll(Action):
-    """`--help_all`: the help with the options of the library."""
+class Help(Action):
+    """`--help`: the main options. `--help all`: all of them, and the whole description."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, **kwargs: Any):
-        super().__init__(option_strings, dest=SUPPRESS, default=SUPPRESS, nargs=0, help=kwargs["help"])
+        choice: dict[str, Any] = {"nargs": "?", "const": "main", "choices": ["main", "all"]}
+        super().__init__(option_strings, dest=SUPPRESS, default=SUPPRESS, help=kwargs["help"], **choice)
 
-    def __call__(self, parser: ArgumentParser, *args: Any) -> None:
-        for group in parser._action_groups:
-            for action in group._group_actions:
-                action.help = getattr(action, "library_help", action.help)
+    def __call__(self, parser: ArgumentParser, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        hidden = [action for action in parser._actions if hasattr(action, "whole_help")]
+        if values == "all":
+            for action in hidden:
+                action.help = action.whole_help
+        else:
+            parser.description = beginning(parser.description or "")
+            left_out = {action.dest for action in hidden}
+            parser.epilog = f"{len(left_out)} more options: --help all" if left_out else None
         parser.print_help()
         parser.exit()
 
 
+def beginning(description: str) -> str:
+    """Returns the paragraphs of a description up to its first commands, which are indented."""
+    paragraphs = description.strip("\n").split("\n\n")
+    commands = [index for index, text in enumerate(paragraphs) if text.startswith("    ")]
+    return "\n\n".join(paragraphs[: commands[0] + 1] if commands else paragraphs) + "\n"
+
+
 def arrange(parser: ArgumentParser, types: Sequence[type]) -> None:
-    """Sorts the options of a parser into groups, and hides those that a dataclass inherits from the library.
+    """Sorts the options of a parser into groups, and hides all but the main ones until `--help all`.
 
     Args:
         parser: A parser with the options of the dataclasses.
@@ -88,13 +120,16 @@ def arrange(parser: ArgumentParser, types: Sequence[type]) -> None:
     for title in order:
         group = parser.add_argument_group(title)
         group._group_actions = [action for action in actions if titles[action.dest] == title]
-    rare = all_options().keys() - {
-        option.name for option in fields(BeamSearchOptions)
-    }  # other searches than the paper's
+    main = {name for cls in types for name in _main_options(cls)}
     for action in actions:
-        _describe(action, hidden=action.dest in inherited | rare)
-    if inherited or rare:
-        parser.add_argument("--help_all", action=HelpAll, help="Show the options of the library's trainer too.")
+        _describe(action, hidden=action.dest not in main)
+    parser.add_argument("-h", "--help", action=Help, help="Show the main options; --help all shows every option.")
+
+
+def _main_options(cls: type) -> set[str]:
+    """The options that `--help` shows: those of a command's own dataclass, and the main ones of shared dataclasses."""
+    names = set(cls.__dataclass_fields__)  # type: ignore[attr-defined]
+    return names & MAIN if cls.__module__.startswith(SHARED) else names - RARE
 
 
 def _inherited(cls: type) -> set[str]:
@@ -112,4 +147,4 @@ def _describe(action: Action, *, hidden: bool) -> None:
     if action.const is False and action.nargs == 0:  # the form --no_... of an option that is on by default
         action.help = f"Turn off --{action.dest}."
     if hidden:
-        action.library_help, action.help = action.help, SUPPRESS  # type: ignore[attr-defined]
+        action.whole_help, action.help = action.help, SUPPRESS  # type: ignore[attr-defined]

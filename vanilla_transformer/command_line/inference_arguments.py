@@ -51,7 +51,7 @@ class LoadingArguments:
     backend: Literal["torch", "ctranslate2", "onnx"] = key(
         "torch",
         "Engine that decodes; ctranslate2 is faster and keeps its converted model beside the original; onnx takes the "
-        "output of vanilla-export-onnx.",
+        "output of vanilla convert onnx.",
     )
     quantization: str = key(
         "float32",

@@ -7,6 +7,7 @@ from argparse import Action
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import field
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,7 +15,11 @@ import yaml
 from transformers.hf_argparser import HfArgumentParser, string_to_bool
 
 from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
+from vanilla_transformer.command_line.program import program_name
 from vanilla_transformer.command_line.recipe_files import find_recipe
+from vanilla_transformer.models.configuration_mask_predict import MaskPredictConfig
+from vanilla_transformer.models.configuration_rnn_search import RnnSearchConfig
+from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.models.spelling import suggestion
 
 
@@ -45,8 +50,15 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
     """
     words = list(sys.argv[1:] if argv is None else argv)
     usage = "%(prog)s [RECIPE] [options]"
-    parser = _Parser(types, description=description, formatter_class=HelpFormatter, usage=usage)
-    known = {action.dest for action in parser._actions} - {"help"}
+    parser = _Parser(
+        types,
+        prog=program_name(),
+        description=description,
+        formatter_class=HelpFormatter,
+        usage=usage,
+        add_help=False,
+    )
+    known = {action.dest for action in parser._actions}
     arrange(parser, types)
     recipe = {}
     if words and not words[0].startswith("-"):
@@ -54,12 +66,13 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         _drop_replaced(recipe, words)
         actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: not the form --no_...
         parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
-    for name in _given(words) - known:
-        if name in ADVICE:
-            raise ValueError(f"'--{name}' is not an option: {ADVICE[name]}.")
+    for name, value in _given(words).items():
+        if name not in known and (advice := _advice(name, value, known)):
+            raise ValueError(f"'--{name}' is not an option: {advice}.")
     namespace, unknown = parser.parse_known_args(words)
     for word in unknown:
-        hint = suggestion(word.lstrip("-").replace("-", "_"), known)
+        fields = _fields_of_models() if "model_config" in known else set()
+        hint = suggestion(word.split("=")[0].lstrip("-").replace("-", "_"), known | fields)
         raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
     options = vars(namespace)
     return parser.parse_dict({name: _merged(recipe.get(name), value) for name, value in options.items()})
@@ -77,14 +90,57 @@ ADVICE = {
 }
 
 
-def _given(words: Sequence[str]) -> set[str]:
-    """The names of the options on a command line."""
-    return {word[2:].split("=")[0].replace("-", "_") for word in words if word.startswith("--")}
+# Names that other programs have for fields of the model's config.
+FIELDS = {
+    "layers": "encoder_layers",
+    "heads": "encoder_attention_heads",
+    "num_heads": "encoder_attention_heads",
+    "d_ff": "encoder_ffn_dim",
+    "ffn_dim": "encoder_ffn_dim",
+    "dropout_rate": "dropout",
+    "label_smoothing_factor": "label_smoothing",
+}
+
+
+def _advice(name: str, value: str, known: set[str]) -> str | None:
+    """Returns what to write in place of an option that does not exist, if that is known.
+
+    Args:
+        name: The name of the option.
+        value: The word after it, or nothing.
+        known: The options of the command.
+    """
+    if name in ADVICE:
+        return ADVICE[name]
+    field_name = FIELDS.get(name, name)
+    if "model_config" not in known or field_name not in _fields_of_models():
+        return None
+    try:
+        content = json.loads(value)
+    except json.JSONDecodeError:
+        content = value
+    return f"it is a field of the model: --model_config '{json.dumps({field_name: content})}'"
+
+
+def _fields_of_models() -> set[str]:
+    """The fields of the configs that a recipe's `model_config` sets."""
+    configs = (VanillaTransformerConfig, RnnSearchConfig, MaskPredictConfig)
+    return {name for config in configs for name in config.__dataclass_fields__}
+
+
+def _given(words: Sequence[str]) -> dict[str, str]:
+    """The names of the options on a command line, each with its value or the word after it."""
+    given = {}
+    for word, following in zip_longest(words, words[1:], fillvalue=""):
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            given[name.replace("-", "_")] = value if equals else following
+    return given
 
 
 def _drop_replaced(recipe: dict[str, Any], words: Sequence[str]) -> None:
     """Drops the recipe's dataset if the command line gives files, and the recipe's files if it gives a dataset."""
-    given = _given(words)
+    given = _given(words).keys()
     files = {"train_files", "validation_files", "test_files"}
     if given & files and "dataset" not in given:
         recipe.pop("dataset", None)

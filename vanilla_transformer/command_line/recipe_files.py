@@ -1,8 +1,8 @@
 """The recipes that come with the package: found by name, listed, and copied.
 
-vanilla-train demo                           # the same as vanilla-train training/recipes/demo.yaml
-vanilla-train --list_recipes
-vanilla-train demo --save_recipe mine.yaml   # a copy to change
+vanilla train demo                           # the same as vanilla train training/recipes/demo.yaml
+vanilla train --list_recipes
+vanilla train demo --save_recipe mine.yaml   # a copy to change
 """
 
 from importlib.resources import files

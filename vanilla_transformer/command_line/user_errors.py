@@ -6,12 +6,14 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
+
+from .program import program_name
+from .progress import late_progress_bars
 
 
 class Terminated(KeyboardInterrupt):
@@ -22,12 +24,12 @@ class Terminated(KeyboardInterrupt):
 def errors_as_sentences() -> Iterator[None]:
     """Ends a script with one sentence for errors that the user can fix; `VANILLA_TRACEBACK=1` shows the traceback.
 
-    SIGTERM ends it as Ctrl-C does.
+    SIGTERM ends it as Ctrl-C does. Progress bars of the library wait for two seconds.
     """
     if sys.stderr is None:  # closed before Python started; libraries write to it unasked
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        with _sigterm_as_ctrl_c():
+        with _sigterm_as_ctrl_c(), late_progress_bars():
             yield
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, an error is caught
@@ -39,7 +41,7 @@ def errors_as_sentences() -> Iterator[None]:
         _discard_output()
         # A strict dataclass wraps the error that has the sentence.
         sentence = error.__cause__ if isinstance(error, StrictDataclassError) else error
-        sys.exit(f"{Path(sys.argv[0]).name}: {sentence}")
+        sys.exit(f"{program_name()}: {sentence}")
     except KeyboardInterrupt as interruption:
         sys.exit(128 + (signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT))
 

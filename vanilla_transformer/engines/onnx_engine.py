@@ -1,6 +1,6 @@
 """Decoding in ONNX Runtime, with this package's beam search.
 
-    vanilla-export-onnx --model runs/demo/model --output_dir runs/demo/onnx
+    vanilla convert onnx --model runs/demo/model --output_dir runs/demo/onnx
 
     translator = Translator.from_pretrained("runs/demo/onnx", backend="onnx")
 
@@ -77,7 +77,7 @@ class OnnxBackend(TorchBackend):
     def from_pretrained(
         cls, name_or_path: str | Path, *, device: str | None = None, quantization: str = "float32", **options: Any
     ) -> "OnnxBackend":
-        """Loads graphs that `vanilla-export-onnx` wrote.
+        """Loads graphs that `vanilla convert onnx` wrote.
 
         Args:
             name_or_path: Folder, or name on the Hub.
@@ -122,7 +122,7 @@ def _checked_graphs(name_or_path: str | Path, quantization: str, where: dict[str
     manifest_path = cached_file(name_or_path, MANIFEST, _raise_exceptions_for_missing_entries=False, **where)
     if manifest_path is None:
         raise ValueError(
-            f"{name_or_path} has no {MANIFEST}, so it is no export to ONNX: run vanilla-export-onnx --model "
+            f"{name_or_path} has no {MANIFEST}, so it is no export to ONNX: run vanilla convert onnx --model "
             f"{name_or_path}, and give its --output_dir."
         )
     manifest = read_object(manifest_path)

@@ -176,7 +176,7 @@ def make_app(service: Service, *, cors_origins: Sequence[str] = ()) -> FastAPI:
             yield
 
     app = FastAPI(
-        title="vanilla-serve",
+        title="vanilla serve",
         description="Translation with LibreTranslate's API. Parameters may come as JSON, as a form or in the address.",
         lifespan=lifespan,
     )

@@ -16,7 +16,7 @@ REQUIREMENTS = (
     *("fastapi", "uvicorn", "starlette", "prometheus-client", "python-multipart"),
 )
 
-PROGRAM = '''"""The page and the API of vanilla-serve, for the model in this folder."""
+PROGRAM = '''"""The page and the API of vanilla serve, for the model in this folder."""
 
 import os
 from pathlib import Path

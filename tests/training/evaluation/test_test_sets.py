@@ -1,4 +1,4 @@
-"""One decode path and one metric: in the trainer, in `vanilla-evaluate-bleu`, and in the library's stock trainer."""
+"""One decode path and one metric: in the trainer, in `vanilla evaluate`, and in the library's stock trainer."""
 
 import json
 

@@ -152,7 +152,7 @@ def test_evaluations_of_another_model_are_refused(make_run, write_card, tmp_path
     with pytest.raises(ValueError, match="is an evaluation of another/model, not of"):
         write_card(run, evaluations=[tmp_path])
     path.write_text("{}")
-    with pytest.raises(ValueError, match="is not an evaluation: give a folder that vanilla-evaluate-bleu wrote"):
+    with pytest.raises(ValueError, match="is not an evaluation: give a folder that vanilla evaluate wrote"):
         write_card(run, evaluations=[tmp_path])
 
 

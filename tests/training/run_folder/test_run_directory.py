@@ -14,7 +14,7 @@ from vanilla_transformer.training.run_folder.run_directory import exclusive
 def test_the_recipe_of_a_run_is_all_of_it_but_the_secrets(recipe, tmp_path, monkeypatch):
     keys = {"lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr": 1e-5}, "learning_rate": 1e-3}
     words = [*recipe(max_steps=2, eval_strategy="no", **keys), "--hub_token=hf_secret"]
-    monkeypatch.setattr("sys.argv", ["vanilla-train", *words, "--hub-token", "hf_secret"])
+    monkeypatch.setattr("sys.argv", ["vanilla", "train", *words, "--hub-token", "hf_secret"])
     train_script.main(words)
     written = yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text())
     assert written["lr_scheduler_kwargs"] == {"min_lr": 1e-5}
@@ -51,7 +51,7 @@ def test_a_resumed_run_has_the_same_text_and_a_record_of_each_start(recipe, tmp_
         "--resume_from_checkpoint",
         "last",
     ]
-    monkeypatch.setattr("sys.argv", ["vanilla-train", *words])
+    monkeypatch.setattr("sys.argv", ["vanilla", "train", *words])
 
     text = source.read_text()
     source.write_text(text[:-2] + ("a" if text[-2] != "a" else "b") + text[-1])  # as long as before
@@ -64,7 +64,7 @@ def test_a_resumed_run_has_the_same_text_and_a_record_of_each_start(recipe, tmp_
     assert {name: value for name, value in second.items() if name != "starts"} == {
         name: value for name, value in first.items() if name != "starts"
     }
-    assert [start["command"] for start in second["starts"]] == [first["command"], ["vanilla-train", *words]]
+    assert [start["command"] for start in second["starts"]] == [first["command"], ["vanilla", "train", *words]]
     for content in ("[]", "{"):
         (run / "run.json").write_text(content)
         with pytest.raises(SystemExit, match=r"run\.json (is not valid JSON|holds a JSON list)"):

@@ -34,7 +34,7 @@ def test_a_copy_of_a_recipe_has_its_comments_and_replaces_nothing(tmp_path, caps
     copy = tmp_path / "mine.yaml"
     train.main(["demo", "--save_recipe", str(copy)])
     assert copy.read_text(encoding="utf-8") == (FOLDER / "demo.yaml").read_text(encoding="utf-8")
-    assert f"vanilla-train {copy}" in capsys.readouterr().out
+    assert f"vanilla train {copy}" in capsys.readouterr().out
     assert yaml.safe_load(copy.read_text())["dataset"] == "demo"
     with pytest.raises(ValueError, match=r"mine\.yaml exists: choose another name"):
         save_recipe("demo", str(copy))

@@ -131,7 +131,7 @@ def test_other_options_are_refused(folders, options, sentence):
 
 def test_a_folder_that_is_no_whole_export_is_refused(folders, tmp_path):
     model, exported = folders
-    with pytest.raises(ValueError, match=r"has no onnx.json, so it is no export to ONNX: run vanilla-export-onnx"):
+    with pytest.raises(ValueError, match=r"has no onnx.json, so it is no export to ONNX: run vanilla convert onnx"):
         Translator.from_pretrained(model, backend="onnx")
     damaged = tmp_path / "damaged"
     shutil.copytree(exported, damaged)

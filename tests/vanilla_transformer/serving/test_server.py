@@ -153,7 +153,7 @@ def test_connections_are_bounded():
 
 @contextmanager
 def process(*options):
-    """`vanilla-serve` with the bundled model; gives the process and its address."""
+    """`vanilla serve` with the bundled model; gives the process and its address."""
     command = [sys.executable, "-m", "vanilla_transformer.scripts.serve", "--model", str(BUNDLED), "--port", "0"]
     with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as server:
         try:

@@ -1,6 +1,7 @@
 """A mask-predict model from its recipe to the Hub: training, `Translator`, pipeline, scripts and export."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -8,6 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from tests.training.runs import final_weights, losses, write_reversals
 from vanilla_transformer import MaskPredictForConditionalGeneration, Translator
+from vanilla_transformer.models.search_options import MaskPredictOptions
 from vanilla_transformer.scripts import evaluate_bleu, export_to_hub, translate
 from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train
@@ -63,7 +65,7 @@ def translator(run):
 def test_a_run_leaves_a_model_with_its_own_decoding(run):
     assert len(losses(run)) == 8
     results = json.loads((run / "results.json").read_text())
-    assert results["decoding"] == {"iterations": 3, "length_candidates": 2, "length_ratio": 1.0, "length_alpha": 1.0}
+    assert results["decoding"] == asdict(MaskPredictOptions(iterations=3, length_candidates=2))
     assert results["validation"]["sacrebleu"]["score"] >= 0
     model = AutoModelForSeq2SeqLM.from_pretrained(run / "model")
     tokenizer = AutoTokenizer.from_pretrained(run / "model")
@@ -164,7 +166,7 @@ def test_the_exported_folder_decodes_the_same_without_this_package(run, tmp_path
     export_to_hub.main(["--run", str(run), "--output_dir", str(tmp_path / "hub"), "--example", "a b c"])
     assert "gives the same translations" in capsys.readouterr().out
     names = {path.name for path in (tmp_path / "hub").glob("*.py")}
-    assert {"configuration_mask_predict.py", "modeling_mask_predict.py", "mask_predict.py"} <= names
+    assert {"configuration_mask_predict.py", "modeling_mask_predict.py", "mask_predict_search.py"} <= names
     card = (tmp_path / "hub" / "README.md").read_text()
     assert "mask-predict: 3 iterations and 2 length candidates" in card
     assert "beam" not in card.split("## Training")[0]

@@ -72,7 +72,7 @@ def test_an_interrupted_run_ends_the_comparison_and_is_resumed(recipe, tmp_path,
     compare_variants.main(recipe)
     assert calls == [(str(tmp_path / "runs" / "paper"), None)]
     assert not (tmp_path / "runs" / "comparison.json").exists()
-    monkeypatch.setattr(compare_variants, "checkpoints", lambda folder: ["checkpoint-2"])
+    monkeypatch.setattr(compare_variants, "complete_checkpoints", lambda folder: ["checkpoint-2"])
     (tmp_path / "runs" / "paper").mkdir(parents=True)
     compare_variants.main(recipe)
     assert calls[1] == (str(tmp_path / "runs" / "paper"), "last")

@@ -36,7 +36,7 @@ def test_models_are_converted_there_and_back_and_tokenizer_files_are_copied(opus
     assert "logits differ by at most" in capsys.readouterr().out
     for folder in (tmp_path / "ours", tmp_path / "back"):
         assert {name: (folder / name).read_bytes() for name in TOKENIZER_FILES} == TOKENIZER_FILES
-        other_files = {path.name for path in folder.iterdir()} - TOKENIZER_FILES.keys()
+        other_files = {path.name for path in folder.iterdir() if path.suffix != ".py"} - TOKENIZER_FILES.keys()
         assert other_files == {"config.json", "generation_config.json", "model.safetensors"}
     theirs, back = (MarianMTModel.from_pretrained(folder) for folder in (opus_folder, tmp_path / "back"))
     assert_same_weights(back, theirs)

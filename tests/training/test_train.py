@@ -1,6 +1,7 @@
 """`vanilla train`: complete runs, resumed runs, and runs that are refused."""
 
 import json
+from dataclasses import asdict
 
 import pytest
 import torch
@@ -9,8 +10,9 @@ from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import final_weights, losses, write_reversals
+from vanilla_transformer.engines.torch_engine import TorchBackend
 from vanilla_transformer.hub.languages import load_languages
-from vanilla_transformer.models import beam_search
+from vanilla_transformer.models.search_options import BeamSearchOptions
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
 from vanilla_transformer.training.trainer import TranslationTrainer
@@ -250,13 +252,13 @@ def test_early_stopping_keeps_its_count_after_a_resume(recipe, tmp_path, monkeyp
 
 def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeypatch):
     searches = []
-    real = beam_search.search
+    real = TorchBackend.generate
 
-    def watched(model, input_ids, generation_config, **options):
-        searches.append((generation_config.num_beams, generation_config.length_penalty))
-        return real(model, input_ids, generation_config=generation_config, **options)
+    def watched(self, sources, prefixes, *, search, **options):
+        searches.append((search.num_beams, search.length_penalty))
+        return real(self, sources, prefixes, search=search, **options)
 
-    monkeypatch.setattr(beam_search, "search", watched)
+    monkeypatch.setattr(TorchBackend, "generate", watched)
     train_script.main(recipe(max_steps=2, eval_strategy="no", length_penalty=1.2))
     assert set(searches) == {(4, 1.2)}
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config
@@ -267,7 +269,7 @@ def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeyp
     train_script.main([*recipe(max_steps=2, **keys), *start])
     assert set(searches) == {(2, 1.2), (3, 1.2)}  # eval_beams is for measuring on the way
     results = json.loads((tmp_path / "tuned" / "results.json").read_text())
-    assert results["decoding"] == {"num_beams": 3, "length_penalty": 1.2}
+    assert results["decoding"] == asdict(BeamSearchOptions(num_beams=3, length_penalty=1.2))
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "tuned" / "model").generation_config
     assert (settings.num_beams, settings.length_penalty) == (3, 1.2)
 

@@ -33,7 +33,7 @@ def test_an_option_changes_one_field_of_the_recipes_model(recipe, tmp_path):
         ({"max_words": [3]}, r"has max_words=\[3\], but max_words takes one value"),
         ({"vocab_size": 300.5}, r"vocab_size.*invalid int value: '300.5'"),
         ({"num_beams": True}, r"num_beams.*invalid int value: 'True'"),
-        ({"num_beams": 0}, r"num_beams=0 must be a whole number of 1 \(greedy\) or more"),
+        ({"num_beams": 0}, r"num_beams=0 must be a whole number of 1 or more"),
         ({"num_beams": "five"}, r"num_beams.*invalid int value: 'five' \(see --help\)"),
         ({"length_penalty": 11}, r"length_penalty=11.0 must lie between -10 and 10"),
         ({"average_checkpoints": -1}, r"average_checkpoints=-1"),

@@ -190,6 +190,8 @@ assert all(getattr(known, name) == getattr(model.config, name) for name in type(
 def test_model_tokenizer_and_config_push_themselves(run, folder):
     done = run("-c", ORDINARY, str(folder), REPO)
     assert done.returncode == 0, done.stderr
+    elsewhere = run("-c", WITHOUT_THE_PACKAGE, home="elsewhere")
+    assert elsewhere.returncode == 0, elsewhere.stderr
 
 
 TRAINER = """
@@ -214,6 +216,8 @@ def test_a_stock_trainer_pushes(hub, run, folder, tmp_path):
     done = run("-c", TRAINER, str(folder), REPO, str(tmp_path / "output"))
     assert done.returncode == 0, done.stderr
     assert {"model.safetensors", "config.json", "tokenizer.json", "README.md"} <= published(hub)
+    elsewhere = run("-c", WITHOUT_THE_PACKAGE, home="elsewhere")
+    assert elsewhere.returncode == 0, elsewhere.stderr
 
 
 def test_nothing_is_unpickled(hub, run, folder, tmp_path):

@@ -108,10 +108,11 @@ for name in names:
         data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
     )
     trainer.train()
-    trainer.evaluate()
+    predicted = trainer.predict(pairs.select(range(3))).predictions
     trainer.save_model(os.path.join(after, name))
     outputs = model.eval().generate(**batch)
     translations["after"][name] = tokenizer.batch_decode(outputs, skip_special_tokens=True)
+    assert tokenizer.batch_decode(predicted, skip_special_tokens=True) == translations["after"][name], name
 print(json.dumps(translations))
 """
 
@@ -222,6 +223,8 @@ def test_what_only_the_librarys_search_has_works_or_is_refused_by_name(saved):
     batch = {"input_ids": torch.tensor([[5, 6, 2]])}
     sampled = model.generate(**batch, do_sample=True, num_beams=1, top_k=5, max_new_tokens=4)
     assert sampled.shape[0] == 1
+    greedy = model.generate(**batch, num_beams=1, max_new_tokens=8)
+    assert model.generate(**batch, num_beams=1, max_new_tokens=8, assistant_model=model).tolist() == greedy.tolist()
     traced = model.generate(
         **batch, num_beams=1, output_attentions=True, return_dict_in_generate=True, max_new_tokens=3
     )

@@ -147,12 +147,13 @@ class TranslationHead:
     ) -> Any:
         """The library's sampling, and its greedy search unless the generation config names this model's search.
 
-        The two greedy searches find the same tokens. What only the library's can do, it does: streaming, and attention
-        weights of each step.
+        The two greedy searches find the same tokens. What only the library's can do, it does: streaming, attention
+        weights of each step, and drafts for assisted decoding.
         """
         parts = (input_ids, logits_processor, stopping_criteria, generation_config)
         traces = generation_config.output_attentions or generation_config.output_hidden_states
-        is_searched = not generation_config.do_sample and streamer is None and not traces
+        needs_library = streamer is not None or traces or getattr(generation_config, "is_assistant", False)
+        is_searched = not generation_config.do_sample and not needs_library
         if is_searched and names_own_search(self, generation_config):
             _require_own_pace(synced_gpus)
             return self.search(self, *parts, **model_kwargs)

@@ -144,3 +144,12 @@ def test_no_module_shares_its_name_with_something_it_exports():
         tree = ast.parse(path.read_text(encoding="utf-8"))
         names = {node.name for node in tree.body if isinstance(node, ast.FunctionDef | ast.ClassDef)}
         assert path.stem not in names, path
+
+
+def test_no_two_files_have_one_name():
+    """A search by file name would offer both."""
+    names = [
+        path.name for top in ("vanilla_transformer", "training", "scripts") for path in (ROOT / top).rglob("*.py")
+    ]
+    repeated = {name for name in names if names.count(name) > 1}
+    assert repeated == {"__init__.py"}

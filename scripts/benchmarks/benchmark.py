@@ -42,18 +42,18 @@ from vanilla_transformer.scripts.benchmarks import (
     end_to_end,
     mask_predict,
     models,
-    serve,
-    train,
+    serving_speed,
+    training_speed,
 )
 
 
 BENCHMARKS = {
-    "train": train.main,
+    "train": training_speed.main,
     "end_to_end": end_to_end.main,
     "decode": decode.main,
     "models": models.main,
     "mask_predict": mask_predict.main,
-    "serve": serve.main,
+    "serve": serving_speed.main,
 }
 
 

@@ -9,7 +9,8 @@ from functools import partial
 import pytest
 from matplotlib.figure import Figure
 
-from vanilla_transformer.scripts.benchmarks import end_to_end, train
+from vanilla_transformer.scripts.benchmarks import end_to_end
+from vanilla_transformer.scripts.benchmarks import training_speed as train
 
 
 @pytest.fixture

@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from vanilla_transformer.scripts.benchmarks import peers, train
+from vanilla_transformer.scripts.benchmarks import peers
+from vanilla_transformer.scripts.benchmarks import training_speed as train
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from vanilla_transformer.scripts.explain import positions
+from vanilla_transformer.scripts.explain import position_encodings as positions
 from vanilla_transformer.scripts.explain.copying import right_tokens
 
 

@@ -1,6 +1,6 @@
 """The server is measured with the offline translations as the reference."""
 
-from vanilla_transformer.scripts.benchmarks.serve import Run, row
+from vanilla_transformer.scripts.benchmarks.serving_speed import Run, row
 
 
 def test_a_row_has_speed_latency_and_differences():

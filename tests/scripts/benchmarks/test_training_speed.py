@@ -2,7 +2,8 @@
 
 import pytest
 
-from vanilla_transformer.scripts.benchmarks import benchmark, train
+from vanilla_transformer.scripts.benchmarks import benchmark
+from vanilla_transformer.scripts.benchmarks import training_speed as train
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 
 

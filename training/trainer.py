@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from transformers.trainer_utils import SchedulerType, TrainOutput
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
+from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, save_tokenizers
@@ -391,7 +393,9 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Translates texts with the model's search and decoding options. Collective: the processes share the work."""
         translator = Translator(model, self.processing_class, self.target_tokenizer, max_tokens=self.args.max_tokens)
         processes = {"rank": self.args.process_index, "world_size": self.args.world_size}
-        return translate_texts(translator, sources, **processes, **decoding)
+        # A long validation is not silent. In several processes, one of them shows its share.
+        progress = self.is_world_process_zero() and on_terminal(sys.stderr)
+        return translate_texts(translator, sources, progress=progress, **processes, **decoding)
 
     # --- checkpoints ---
 

@@ -93,12 +93,22 @@ def make_corpus(
         seed=seed,
         reranking=arguments.reranking,
     )
-    if launched() and report_path.is_file() and read_object(report_path).get("settings") == translation.settings:
-        return read_object(report_path)  # the other processes did it all before this one had started
+
+    def others_did_it() -> bool:
+        """Whether other processes of a launcher have done it all, before this one had started or loaded its model."""
+        return (
+            launched() and report_path.is_file() and read_object(report_path).get("settings") == translation.settings
+        )
+
+    if others_did_it():
+        return read_object(report_path)
     require_room(arguments.output_dir, made_of=files, overwrite=arguments.overwrite)  # before hours of translation
     translate_shards(translation, workers)
 
     def write_folder() -> None:
+        if others_did_it():
+            translation.shards.remove()
+            return
         with whole_folder(arguments.output_dir, made_of=files, overwrite=arguments.overwrite) as folder:
             report = {"texts": translation.rows, **write(folder, translation), "settings": translation.settings}
             _require_pairs(report, translation.folder)

@@ -129,7 +129,7 @@ def test_a_model_s_own_decoding_goes_along(run, tmp_path):
         export_to_hub.main(["--run", str(own), "--output_dir", str(tmp_path / f"hub{number}")])
         decoding = json.loads((tmp_path / f"hub{number}" / "generation_config.json").read_text())
         assert (decoding["num_beams"], decoding.get("length_penalty")) == kept
-    card = (tmp_path / "hub0" / "README.md").read_text()
+    card = " ".join((tmp_path / "hub0" / "README.md").read_text().split())
     assert "a beam of 5, the length penalty ((5 + length) / 6)^1.1" in card
 
 

@@ -19,14 +19,8 @@ from .loading import LOADING_ERRORS, load_config, read_object, reason_of
 
 
 WEIGHTS = "model.safetensors"
-
-
 CONFIGS = ("config.json", "generation_config.json", "tokenizer_config.json")
-
-
 NEEDED = (*CONFIGS, "README.md")
-
-
 # Sentences that the check translates before and after the export. Only the equality matters.
 SENTENCES = ("A man rides a bike.", "When does the train arrive in Berlin?", "Two dogs are playing in the snow.")
 
@@ -46,7 +40,6 @@ print(json.dumps(target_tokenizer.batch_decode(outputs, skip_special_tokens=True
 """
 
 
-# --- checking ---
 def require_whole(folder: str | Path) -> None:
     """Refuses a folder with files that are missing, incomplete, or of another model."""
     folder = Path(folder)

@@ -14,7 +14,6 @@ from huggingface_hub.errors import (
 from .check_export import require_whole
 
 
-# --- pushing ---
 def push(
     folder: str | Path,
     repo_id: str,

@@ -21,6 +21,8 @@ def kind_of(path: Path) -> str:
 
 
 # --- reading files ---
+
+
 def _open(path: Path) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(path)) if path.suffix == ".gz" else path.open("rb")
 

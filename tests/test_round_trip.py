@@ -207,6 +207,8 @@ def test_generate_is_one_search_on_every_road(saved, tmp_path):
     assert generated(search=None) != expected  # the library's meaning of the penalty
     greedy = {"num_beams": 1, "max_new_tokens": 20}  # the library's own limit is the stored max_length
     assert generated(**greedy) == translator(TEXTS, **greedy) == generated(**greedy, search=None)
+    model.generation_config = GenerationConfig(pad_token_id=0, eos_token_id=2, decoder_start_token_id=1)
+    assert generated(search="vanilla_beam_search") == Translator(model, tokenizer)(TEXTS)  # the paper's values
     done = subprocess.run(
         [sys.executable, "-c", WITHOUT_THE_PACKAGE, str(saved)],
         input=json.dumps(TEXTS),

@@ -83,6 +83,11 @@ class TranslationHead:
             setattr(config, name, value)
         if self.is_autoregressive and names_own_search(self, config):
             require_supported(config, kwargs, sample=bool(config.do_sample))
+            # What nobody has set has the search's default and not the library's, as in `Translator`.
+            asked = (kwargs, vars(generation_config or GenerationConfig()), vars(self.generation_config))
+            for option in fields(self.search_options):
+                if all(values.get(option.name) is None for values in (given, *asked)):
+                    setattr(config, option.name, option.default)
         return config, model_kwargs
 
     def _prepare_generated_length(

@@ -41,12 +41,14 @@ serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (h
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-# The page is tested in a real browser and the tour in a real kernel, which only these tests need.
+# The page is tested in a real browser, its accessibility with axe-core, and the tour in a real kernel. Only these tests
+# need them.
 browser: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,notebook]'
 	@{ command -v chromium && command -v chromedriver; } > /dev/null || { \
 		sudo=; [ "$$(id -u)" = 0 ] || sudo=sudo; \
 		$$sudo apt-get update && $$sudo apt-get install --yes --no-install-recommends chromium chromium-driver; }
+	@! command -v npm > /dev/null || npm install --silent --no-save --prefix build/npm axe-core@4
 
 # A cluster is tested on this computer, too.
 ray: $(INSTALLED)

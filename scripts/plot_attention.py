@@ -14,9 +14,9 @@ Textbook figures, which need no model:
     vanilla attention --positions --preset base --learning_rate --output_dir runs/figures
 
 With --text the output folder holds three pictures (encoder self-attention, decoder self-attention, cross attention)
-and attention.html, a page that shows them head by head in any browser, also offline. Each row shows where one token
-attends: a source token in the encoder, the token being written in the decoder. A recurrent model (rnn_search) has
-cross attention only.
+and attention.html, a page that shows them by word and by head in any browser, also offline. Each row shows where one
+token attends: a source token in the encoder, the token being written in the decoder. A recurrent model (rnn_search)
+has cross attention only.
 """
 
 from dataclasses import dataclass
@@ -26,13 +26,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-from vanilla_transformer import Hypothesis, Translator, VanillaTransformerConfig
+from vanilla_transformer import Translator, VanillaTransformerConfig
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.models.positions import AddedPositions
 from vanilla_transformer.models.variants import POSITIONS
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
-from vanilla_transformer.training.reports.attention_page import AttentionMaps, render_page
+from vanilla_transformer.serving.attention_maps import MAX_TOKENS, attention_data, maps_of
+from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.training.reports.plots import (
     plot_attention_heads,
     plot_learning_rates,
@@ -45,8 +46,6 @@ PICTURES = (
     *("encoder_self_attention.png", "decoder_self_attention.png", "cross_attention.png", "attention.html"),
     *("positions.png", "learning_rate.png"),
 )
-Tokens = tuple[str, ...]
-MAX_TOKENS = 128  # with more, pictures are unreadable and the page opens slowly
 
 
 @dataclass
@@ -138,29 +137,10 @@ def draw_attention(translator: Translator, text: str, translation: str | None, f
     else:
         hypothesis = translator.attend(text, translation)
     _require_few("The translation", len(hypothesis.tokens))
-    kinds = attention_maps(hypothesis)
-    for maps in kinds:
-        picture = folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png"
-        plot_attention_heads(maps, picture, f"{text} → {hypothesis.text}")
-    page = render_page(kinds, title=f"{text} → {hypothesis.text}")
-    write_text(folder / "attention.html", page)
-
-
-def attention_maps(hypothesis: Hypothesis) -> list[AttentionMaps]:
-    """The kinds of attention of a translation that was made with `attention=True`."""
-    source, written, read = hypothesis.source_tokens, hypothesis.tokens, hypothesis.read_tokens
-    source_row, target_row = "source token that attends", "token being written"
-    source_column, target_column = "source token attended to", "token the decoder has read"
-    kinds: list[tuple[str, torch.Tensor | None, Tokens, Tokens, str, str]] = [
-        ("encoder self-attention", hypothesis.encoder_attention, source, source, source_row, source_column),
-        ("decoder self-attention", hypothesis.decoder_attention, written, read, target_row, target_column),
-        ("cross attention", hypothesis.attention, written, source, target_row, source_column),
-    ]
-    return [
-        AttentionMaps(kind, weights, rows, columns, rows_are, columns_are)
-        for kind, weights, rows, columns, rows_are, columns_are in kinds
-        if weights is not None
-    ]
+    title = f"{text} → {hypothesis.text}"
+    for maps in maps_of(hypothesis):
+        plot_attention_heads(maps, folder / f"{maps.kind.replace(' ', '_').replace('-', '_')}.png", title)
+    write_text(folder / "attention.html", standalone_html(title, "drawAttention", attention_data(text, hypothesis)))
 
 
 def _require_few(what: str, tokens: int) -> None:

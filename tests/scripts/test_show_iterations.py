@@ -49,7 +49,7 @@ def test_tokens_and_texts_of_the_page_stay_text():
     page = render_page(Iterations("<b>@data@</b>", "@source@ & more", -1.0, (frame,)))
     assert page.count("<script") == 2
     assert "&lt;b&gt;@data@&lt;/b&gt; → @source@ &amp; more" in page
-    (data,) = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])
+    (data,) = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', page)[1])["frames"]
     assert data == {"tokens": list(frame.tokens), "masked": [True, False], "probabilities": [0.5, 0.25]}
 
 

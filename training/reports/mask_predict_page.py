@@ -3,16 +3,13 @@
 The page needs only a browser: no network and no other file.
 """
 
-import html
-import json
-import re
 from dataclasses import dataclass
-from importlib.resources import files
 from typing import Any
 
 from vanilla_transformer import Translator
 from vanilla_transformer.models.mask_predict_search import Iteration
 from vanilla_transformer.models.search_options import MaskPredictOptions, search_of
+from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.training.reports.tables import aligned
 
 
@@ -105,21 +102,9 @@ def readable(iterations: Iterations) -> str:
 
 
 def render_page(iterations: Iterations) -> str:
-    """A self-contained HTML page with a frame for each half of an iteration: what is masked, and what is filled in.
-
-    Args:
-        iterations: The iterations to show. The page's script inserts their tokens as text, never as HTML.
-    """
-    data = [
+    """A page in one file with a frame for each half of an iteration: what is masked, and what is filled in."""
+    frames = [
         {"tokens": frame.tokens, "masked": frame.masked, "probabilities": [round(p, 4) for p in frame.probabilities]}
         for frame in iterations.frames
     ]
-    # "<" is escaped, so that no token can end the script element that holds the JSON.
-    embedded = json.dumps(data, separators=(",", ":"), ensure_ascii=False).replace("<", "\\u003c")
-    parts = {
-        "@source@": html.escape(iterations.source),
-        "@translation@": html.escape(iterations.translation),
-        "@data@": embedded,
-    }
-    page = files("vanilla_transformer.training.reports").joinpath("mask_predict_page.html").read_text(encoding="utf-8")
-    return re.sub("|".join(parts), lambda match: parts[match[0]], page)
+    return standalone_html(f"{iterations.source} → {iterations.translation}", "drawIterations", {"frames": frames})

@@ -49,15 +49,16 @@ class Limits:
         """Bytes in the body or in the address of a request."""
         return OTHER_BYTES + BYTES_PER_CHARACTER * self.max_characters
 
-    def require_texts(self, texts: list[str]) -> None:
-        """Refuses texts that are too many, too long, or not Unicode."""
+    def require_texts(self, texts: list[str], translation: str = "") -> None:
+        """Refuses texts that are too many, too long, or not Unicode. A translation may be longer than its text: its
+        tokens are counted later."""
         if len(texts) > self.max_texts:
             raise RequestError(413, f"q has {len(texts):,} texts: send at most {self.max_texts:,} at once.")
         characters = sum(map(len, texts))
         if characters > self.max_characters:
             raise RequestError(413, f"q has {characters:,} characters: send at most {self.max_characters:,} at once.")
         try:
-            "".join(texts).encode("utf-8")
+            "".join([*texts, translation]).encode("utf-8")
         except UnicodeEncodeError as error:
             raise RequestError(400, "q is not Unicode text: it has half of a surrogate pair.") from error
 

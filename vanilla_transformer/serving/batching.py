@@ -22,9 +22,11 @@ RETRY = {"Retry-After": "1"}
 
 
 class Waiting(NamedTuple):
-    """A sentence that waits for the engine since a time, and the future of its translations."""
+    """A sentence that waits for the engine since a time, and the future of its translations, which start with a
+    prefix or with anything."""
 
     sentence: str
+    prefix: str | None
     options: Options
     since: float
     future: "asyncio.Future[list[Hypothesis]]"
@@ -85,8 +87,10 @@ class BatchingTranslator:
             await asyncio.gather(self._loop, return_exceptions=True)
         await asyncio.to_thread(self._thread.shutdown)
 
-    async def translate(self, sentences: Sequence[str], options: Mapping[str, Any]) -> list[list[Hypothesis]]:
-        """Returns the translations of each sentence, best first.
+    async def translate(
+        self, sentences: Sequence[str], options: Mapping[str, Any], prefixes: Sequence[str | None] | None = None
+    ) -> list[list[Hypothesis]]:
+        """Returns the translations of each sentence, best first; `prefixes` are how they begin.
 
         If the caller is cancelled, its sentences leave the queue.
         """
@@ -95,7 +99,8 @@ class BatchingTranslator:
         key = tuple(sorted(options.items()))
         loop = asyncio.get_running_loop()
         jobs = {
-            next(self._numbers): Waiting(sentence, key, loop.time(), loop.create_future()) for sentence in sentences
+            next(self._numbers): Waiting(sentence, prefix, key, loop.time(), loop.create_future())
+            for sentence, prefix in zip(sentences, prefixes or [None] * len(sentences), strict=True)
         }
         self._waiting |= jobs
         self._arrived.set()
@@ -131,8 +136,7 @@ class BatchingTranslator:
     async def _translate_batch(self, batch: list[Waiting]) -> None:
         self._observe(len(batch))
         loop = asyncio.get_running_loop()
-        sentences, options = [job.sentence for job in batch], dict(batch[0].options)
-        results = await loop.run_in_executor(self._thread, self._outcomes, sentences, options)
+        results = await loop.run_in_executor(self._thread, self._outcomes, batch)
         for job, result in zip(batch, results, strict=True):
             if job.future.done():  # the client has gone
                 continue
@@ -141,12 +145,13 @@ class BatchingTranslator:
             else:
                 job.future.set_result(result)
 
-    def _outcomes(self, sentences: list[str], options: dict[str, Any]) -> Sequence[list[Hypothesis] | Exception]:
+    def _outcomes(self, batch: list[Waiting]) -> Sequence[list[Hypothesis] | Exception]:
         """Translations or the error of each sentence. After an error each sentence is tried alone: one sentence that
         the engine can't translate must not fail the requests of others."""
+        options, prefixes = dict(batch[0].options), [job.prefix for job in batch]
+        if any(prefixes):
+            options["prefix"] = prefixes
         try:
-            return self._engine(sentences, **options)
+            return self._engine([job.sentence for job in batch], **options)
         except Exception as error:
-            if len(sentences) == 1:
-                return [error]
-            return [self._outcomes([sentence], options)[0] for sentence in sentences]
+            return [error] if len(batch) == 1 else [self._outcomes([job])[0] for job in batch]

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from vanilla_transformer.translation.long_texts import split_sentences, trimmed
 
-from .documents import SentenceTranslator
+from .served_models import ModelTranslator
 from .words import Span, WordAttention
 
 
@@ -70,7 +70,7 @@ KEPT = {"code", "kbd", "math", "pre", "samp", "script", "style", "svg", "textare
 OPENS, STANDS_ALONE, CLOSES = 1, 0, -1
 
 
-async def translate_html(html: str, translator: SentenceTranslator) -> list[str]:
+async def translate_html(html: str, translator: ModelTranslator) -> list[str]:
     """Translates the text of HTML; returns `n_best` documents, best first."""
     parts = [part if isinstance(part, str) else list(part.sentences(translator.language)) for part in _parts_of(html)]
     sentences = [sentence for part in parts if isinstance(part, list) for sentence in part]
@@ -81,7 +81,7 @@ async def translate_html(html: str, translator: SentenceTranslator) -> list[str]
     ]
 
 
-async def _translations(sentences: "list[_Sentence]", translator: SentenceTranslator) -> list[list[str]]:
+async def _translations(sentences: "list[_Sentence]", translator: ModelTranslator) -> list[list[str]]:
     """Translates sentences: as a whole, and where a tag finds no place, piece by piece."""
     results = iter(await translator.translate([s.text.strip() for s in sentences if s.text.strip()]))
     ranked = [next(results) if s.text.strip() else [""] * translator.n_best for s in sentences]
@@ -98,7 +98,7 @@ async def _translations(sentences: "list[_Sentence]", translator: SentenceTransl
     ]
 
 
-async def _placed(sentence: "_Sentence", translation: str, translator: SentenceTranslator) -> str | None:
+async def _placed(sentence: "_Sentence", translation: str, translator: ModelTranslator) -> str | None:
     """The translation with the sentence's tags; `None` if one of them finds no place."""
     if not sentence.has_tags_inside:
         return sentence.around(escape(translation, quote=False), sentence.tags)

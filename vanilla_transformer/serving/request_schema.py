@@ -3,9 +3,9 @@
 import asyncio
 import json
 from dataclasses import fields
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
@@ -24,18 +24,21 @@ OPTIONS = {option.name: option for option in fields(BeamSearchOptions)}
 FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
 
 
-class TranslationRequest(BaseModel):
-    """The parameters of `/translate`: LibreTranslate's, then this server's own."""
+class ModelRequest(BaseModel):
+    """Parameters of all routes that run a model: LibreTranslate's, then this server's own."""
 
     model_config = ConfigDict(strict=False, extra="ignore")
 
-    q: str | list[str] = Field(description="The text, or a list of texts.", examples=["A dog runs in the snow."])
+    q: Any
     source: str = Field(description="Source language; auto if the server has only one.", examples=["en"])
     target: str = Field(description="Target language.", examples=["de"])
-    format: Literal["text", "html"] = Field("text", description="html keeps the tags.")
-    alternatives: int = Field(0, ge=0, description="Number of further translations, less than the beam of the model.")
     api_key: str | None = Field(None, description="Key, if the server needs one.")
     model: str | None = Field(None, description="Name of the model, if there are several for the languages.")
+
+
+class DecodingRequest(ModelRequest):
+    """Parameters of all routes that translate."""
+
     num_beams: int | None = Field(None, ge=1, le=MOST_BEAMS, description=OPTIONS["num_beams"].metadata["help"])
     length_penalty: float | None = Field(None, ge=-10, le=10, description=OPTIONS["length_penalty"].metadata["help"])
 
@@ -43,6 +46,39 @@ class TranslationRequest(BaseModel):
     def decoding(self) -> dict[str, Any]:
         """The options of the search that are set; the others are the model's."""
         return {name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None}
+
+
+class TranslationRequest(DecodingRequest):
+    """The parameters of `/translate`."""
+
+    q: str | list[str] = Field(description="The text, or a list of texts.", examples=["A dog runs in the snow."])
+    format: Literal["text", "html"] = Field("text", description="html keeps the tags.")
+    alternatives: int = Field(0, ge=0, description="Number of further translations, less than the beam of the model.")
+
+
+class SentencesRequest(DecodingRequest):
+    """The parameters of `/sentences`."""
+
+    q: str = Field(description="The text.", examples=["A dog runs. A man sleeps."])
+    alternatives: int = Field(0, ge=0, description="Number of further translations of each sentence.")
+
+
+class ContinuationRequest(DecodingRequest):
+    """The parameters of `/alternatives`."""
+
+    q: str = Field(description="One sentence.", examples=["A dog runs in the snow."])
+    prefix: Annotated[str, StringConstraints(strip_whitespace=True)] = Field(
+        "", description="How the translation begins, in whole words.", examples=["Ein Hund"]
+    )
+    alternatives: int = Field(8, ge=1, le=MOST_BEAMS, description="Number of next tokens that are tried.")
+
+
+class AttentionRequest(ModelRequest):
+    """The parameters of `/attention`."""
+
+    q: str = Field(description="One sentence.", examples=["A dog runs."])
+    translation: str = Field(description="Its translation, by the model or by anyone.", examples=["Ein Hund rennt."])
+    heads: bool = Field(False, description="Whether to add every layer and head; for short sentences.")
 
 
 class DetectionRequest(BaseModel):

@@ -1,37 +1,59 @@
-"""The HTTP API, compatible with LibreTranslate's.
+"""The HTTP API: LibreTranslate's, and what our page needs beyond it.
 
-Any answer is JSON; an error is `{"error": sentence}`.
+Any answer is JSON; an error is `{"error": sentence}`. Nothing is kept between requests.
 """
 
 import asyncio
+import json
+import math
+import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
-from fastapi import FastAPI
 from prometheus_client import CONTENT_TYPE_LATEST
-from pydantic import BaseModel
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from vanilla_transformer.translation.long_texts import Pieces
+from vanilla_transformer.translation.translator import Hypothesis
 
 from .access_limits import ApiKeys, Limits, RateLimit
+from .attention_maps import attention_data
 from .batching import RETRY
+from .documentation import ApiRoute, documentation_page, openapi
 from .documents import translate_text
 from .errors import RequestError, client_has_gone
 from .html_markup import translate_html
 from .monitoring import Metrics
-from .request_schema import FORMS, BodyLimits, DetectionRequest, TranslationRequest, checked, parameters_of
+from .request_schema import (
+    MOST_BEAMS,
+    AttentionRequest,
+    BodyLimits,
+    ContinuationRequest,
+    DecodingRequest,
+    DetectionRequest,
+    SentencesRequest,
+    TranslationRequest,
+    checked,
+    parameters_of,
+)
 from .served_models import Catalogue, ModelTranslator
+from .web_pages import SecureHeaders, page_routes
+from .words import spelled, word_spans
 
 
 T = TypeVar("T")
-Route = Callable[[Request], Coroutine[Any, Any, Response]]
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+SHOWN_WORD = re.compile(r"\w+(?:[-'’]\w+)*|\S")  # of a list to choose from: T-Shirt, not T
 TRANSLATORS = {"text": translate_text, "html": translate_html}
 # Names of languages, for clients that show them. Others are shown by their code.
 LANGUAGE_NAMES = {
@@ -77,43 +99,96 @@ class Service:
             raise RequestError(403, "api_key is missing or unknown: send a valid one.")
         self.rate_limit.count(client)
 
-    def accept(self, query: TranslationRequest) -> tuple[list[str], ModelTranslator]:
-        """Checks a request; returns its texts, and what translates them."""
-        texts = [query.q] if isinstance(query.q, str) else query.q
-        self.limits.require_texts(texts)
+    def accept(
+        self, query: DecodingRequest, texts: list[str], alternatives: int = 0, prefix: str = ""
+    ) -> ModelTranslator:
+        """Checks a request for translations; returns what translates."""
+        self.limits.require_texts(texts, prefix)
         model = self.catalogue.find(query.source, query.target, query.model)
         beams = query.num_beams or model.num_beams
-        if query.alternatives >= beams:
-            raise RequestError(
-                400, f"alternatives={query.alternatives} is too many: a beam of {beams} finds {beams - 1}."
-            )
+        if alternatives >= beams:
+            raise RequestError(400, f"alternatives={alternatives} is too many: a beam of {beams} finds {beams - 1}.")
         self.metrics.accepted.inc()
         self.metrics.characters.inc(sum(map(len, texts)))
-        return texts, ModelTranslator(model, query.alternatives + 1, query.decoding)
+        direction = self.catalogue.direction(query.source, query.target)
+        return ModelTranslator(model, alternatives + 1, query.decoding, direction)
 
-    async def translate(self, query: TranslationRequest) -> dict[str, Any]:
-        """Answers `/translate`."""
-        texts, translator = self.accept(query)
-        work = gather([TRANSLATORS[query.format](text, translator) for text in texts])
+    async def finish(self, work: Coroutine[Any, Any, T]) -> T:
+        """Waits for the translations of a request that was accepted."""
         try:
-            ranked = await within(self.limits.max_seconds, work)
+            return await within(self.limits.max_seconds, work)
         except asyncio.CancelledError:
             self.metrics.unanswered.inc()
             raise
+
+    async def translate(self, query: TranslationRequest) -> dict[str, Any]:
+        """Answers `/translate`."""
+        texts = [query.q] if isinstance(query.q, str) else query.q
+        translator = self.accept(query, texts, query.alternatives)
+        ranked = await self.finish(gather([TRANSLATORS[query.format](text, translator) for text in texts]))
         best, others = [texts[0] for texts in ranked], [texts[1:] for texts in ranked]
         if isinstance(query.q, str):
             return {"translatedText": best[0], **({"alternatives": others[0]} if query.alternatives else {})}
         return {"translatedText": best, **({"alternatives": others} if query.alternatives else {})}
 
+    async def sentences(self, query: SentencesRequest) -> dict[str, Any]:
+        """Answers `/sentences`: each sentence with its translations. Joined with what is `before` each and `after`
+        the last, the best translations are the translation of the text."""
+        translator = self.accept(query, [query.q], query.alternatives)
+        pieces = Pieces.of(query.q, translator.language)
+        ranked = await self.finish(translator.hypotheses(pieces.texts))
+        text = pieces.join([hypotheses[0].text for hypotheses in ranked], translator.target_language)
+        answer, end = [], 0
+        for sentence, hypotheses in zip(pieces.texts, ranked, strict=True):
+            start = text.index(hypotheses[0].text, end)
+            translations = [_shown(hypothesis) for hypothesis in hypotheses if hypothesis.score != -math.inf]
+            answer.append({"before": text[end:start], "source": sentence, "translations": translations})
+            end = start + len(hypotheses[0].text)
+        return {"sentences": answer, "after": text[end:]}
+
+    async def alternatives(self, query: ContinuationRequest) -> dict[str, Any]:
+        """Answers `/alternatives`: translations that go on with different words after a prefix."""
+        translator = self.accept(query, [query.q], prefix=query.prefix)
+        work = translator.continue_with(query.q, query.prefix, query.alternatives)
+        answer: dict[str, dict[str, Any]] = {}
+        for probability, hypothesis in await self.finish(work):
+            text, end = hypothesis.text, len(query.prefix)
+            word = SHOWN_WORD.search(text, end)
+            glued = any(start < end < stop for start, stop in word_spans(text))  # the prefix's last word went on
+            if text.startswith(query.prefix) and word and not glued and word[0] not in answer:
+                answer[word[0]] = {"word": word[0], "probability": round(probability, 4), **_shown(hypothesis)}
+        return {"alternatives": list(answer.values())}
+
+    async def attention(self, query: AttentionRequest) -> Response:
+        """Answers `/attention`."""
+        self.limits.require_texts([query.q], query.translation)
+        model = self.catalogue.find(query.source, query.target, query.model)
+        translator = ModelTranslator(model, direction=self.catalogue.direction(query.source, query.target))
+        read = partial(_attention_json, heads=query.heads)
+        work = translator.attend(query.q, query.translation, read, heads=query.heads)
+        return Response(await within(self.limits.max_seconds, work), media_type="application/json")
+
+    def models(self) -> dict[str, Any]:
+        """Answers `/models`."""
+        return {
+            "models": [model.summary() for model in self.catalogue.models],
+            "limits": {**vars(self.limits), "num_beams": MOST_BEAMS},
+            "key_required": bool(self.keys),
+        }
+
     def languages(self) -> list[dict[str, Any]]:
         """Answers `/languages`: every language, and what it can be translated into."""
-        codes = dict.fromkeys(code for model in self.catalogue.models for code in map(str, model.languages))
+        codes = dict.fromkeys(str(code) for direction in self.catalogue.directions for code in direction)
         return [
             {"code": code, "name": LANGUAGE_NAMES.get(code, code), "targets": self.catalogue.targets(code)}
             for code in codes
         ]
 
-    def detect(self) -> NoReturn:
+    def counters(self) -> Response:
+        """Answers `/metrics`."""
+        return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    async def detect(self, query: DetectionRequest) -> NoReturn:
         """Answers `/detect`: never with a guess."""
         sources = ", ".join(self.catalogue.sources)
         raise RequestError(400, f"This server translates from {sources} and detects no languages: send the source.")
@@ -162,108 +237,108 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def make_app(service: Service, *, cors_origins: Sequence[str] = ()) -> FastAPI:
-    """Makes the application.
+def make_app(service: Service, *, page: bool = True, cors_origins: Sequence[str] = ()) -> ASGIApp:
+    """Makes the application: the API and, if wanted, the page.
 
     Args:
         service: What all requests share.
+        page: Whether to add the page.
         cors_origins: Origins whose pages may call the API from a browser; `*` for all.
     """
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with service.running():
             yield
 
-    app = FastAPI(
-        title="vanilla serve",
-        description="Translation with LibreTranslate's API. Parameters may come as JSON, as a form or in the address.",
+    middleware = [Middleware(BodyLimits, limits=service.limits)]
+    if cors_origins:
+        origins = list(cors_origins)
+        cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+        middleware.insert(0, cors)
+    app = Starlette(
+        routes=[*_api_routes(service), *(page_routes() if page else [])],
+        middleware=middleware,
+        exception_handlers={HTTPException: _error_as_json, Exception: _failure_as_json},
         lifespan=lifespan,
     )
-    app.add_middleware(BodyLimits, limits=service.limits)
-    if cors_origins:
-        app.add_middleware(CORSMiddleware, allow_origins=list(cors_origins), allow_methods=["*"], allow_headers=["*"])
-    app.add_exception_handler(HTTPException, _error_as_json)
-    app.add_exception_handler(Exception, _failure_as_json)
-    _add_routes(app, service)
-    return app
+    return SecureHeaders(app)  # around everything, so that errors have the headers too
 
 
-def _add_routes(app: FastAPI, service: Service) -> None:
-    async def translate(request: Request) -> JSONResponse:
-        query = checked(TranslationRequest, await parameters_of(request))
-        service.admit(_client(request), query.api_key)
-        return JSONResponse(await while_connected(request, service.translate(query)))
-
-    async def detect(request: Request) -> JSONResponse:
-        query = checked(DetectionRequest, await parameters_of(request))
-        service.admit(_client(request), query.api_key)
-        service.detect()
-
-    async def languages(request: Request) -> JSONResponse:
-        return JSONResponse(service.languages())
-
-    async def health(request: Request) -> JSONResponse:
-        return JSONResponse({"status": "ok"})
-
-    async def metrics(request: Request) -> Response:
-        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
-
-    def add(path: str, method: str, route: Route, summary: str, parameters: type[BaseModel] | None = None) -> None:
-        documentation = {"requestBody": {"content": _documented(parameters)}} if parameters else None
-        counted = _counted(path, route, service.metrics)
-        app.add_api_route(path, counted, methods=[method], summary=summary, openapi_extra=documentation)
-        others = [other for other in METHODS if other != method]
-        app.add_api_route(path, _refuse_method(path, method), methods=others, include_in_schema=False)
-
-    add("/translate", "POST", translate, "Translate texts", TranslationRequest)
-    add("/detect", "POST", detect, "Detect a language: refused, because it would be a guess", DetectionRequest)
-    add("/languages", "GET", languages, "List the languages")
-    add("/health", "GET", health, "Say that the server runs")
-    add("/metrics", "GET", metrics, "Show counters, in the text format of Prometheus")
+def _api_routes(service: Service) -> list[Route]:
+    table = [
+        ApiRoute("POST", "/translate", service.translate, "Translate texts", TranslationRequest),
+        ApiRoute("POST", "/detect", service.detect, "Detect a language: always refused", DetectionRequest),
+        ApiRoute("GET", "/languages", service.languages, "List the languages, and what each can be translated into"),
+        ApiRoute("GET", "/models", service.models, "List the models, and the limits of requests"),
+        ApiRoute("POST", "/sentences", service.sentences, "Translate a text, with n-best lists", SentencesRequest),
+        ApiRoute("POST", "/alternatives", service.alternatives, "Go on in other words", ContinuationRequest),
+        ApiRoute("POST", "/attention", service.attention, "Say where a translation looks", AttentionRequest),
+        ApiRoute("GET", "/health", lambda: {"status": "ok"}, "Say that the server runs"),
+        ApiRoute("GET", "/metrics", service.counters, "Show counters, in the text format of Prometheus"),
+    ]
+    schema = openapi(table)
+    described = [
+        Route("/openapi.json", lambda request: JSONResponse(schema)),
+        Route("/docs", lambda request: HTMLResponse(documentation_page(schema))),
+    ]
+    return [*(Route(route.path, _endpoint(route, service), methods=[route.method]) for route in table), *described]
 
 
-def _counted(path: str, route: Route, metrics: Metrics) -> Route:
-    """Counts the answers of a route, and their time."""
+def _endpoint(route: ApiRoute, service: Service) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+    """Answers requests to a route, and counts the answers and their time."""
 
-    @wraps(route)
+    async def answer(request: Request) -> Response:
+        if route.parameters is None:
+            content = route.answer()
+        else:
+            query: Any = checked(route.parameters, await parameters_of(request))
+            service.admit(request.client.host if request.client else "", query.api_key)
+            content = await while_connected(request, route.answer(query))
+        return content if isinstance(content, Response) else JSONResponse(content)
+
     async def counted(request: Request) -> Response:
         start, status = time.perf_counter(), 500
         try:
-            response = await route(request)
+            response = await answer(request)
             status = response.status_code
             return response
         except HTTPException as error:
             status = error.status_code
             raise
         finally:
-            metrics.requests.labels(path, str(status)).inc()
-            metrics.seconds.labels(path).observe(time.perf_counter() - start)
+            service.metrics.requests.labels(route.path, str(status)).inc()
+            service.metrics.seconds.labels(route.path).observe(time.perf_counter() - start)
 
     return counted
 
 
-def _refuse_method(path: str, method: str) -> Route:
-    async def refuse(request: Request) -> Response:
-        raise RequestError(405, f"{path} takes {method} only.", {"Allow": method})
-
-    return refuse
-
-
-def _documented(parameters: type[BaseModel]) -> dict[str, Any]:
-    """The content of a request body, for OpenAPI."""
-    return {kind: {"schema": parameters.model_json_schema()} for kind in ("application/json", *FORMS)}
-
-
-def _client(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
 async def _error_as_json(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
-    return JSONResponse({"error": error.detail}, error.status_code, error.headers)
+    sentence = error.detail
+    if not isinstance(error, RequestError):  # Starlette's own: no such address, or not by this method
+        allowed = (error.headers or {}).get("Allow")
+        sentence = f"This address takes {allowed} only." if allowed else "There is nothing at this address: see /docs."
+    return JSONResponse({"error": sentence}, error.status_code, error.headers)
 
 
 async def _failure_as_json(request: Request, error: Exception) -> Response:
     """The traceback goes to the log, not to the client."""
     return JSONResponse({"error": "The server failed to answer. Its log says why."}, 500)
+
+
+def _attention_json(sentence: str, hypothesis: Hypothesis, heads: bool) -> bytes:
+    try:
+        data = attention_data(sentence, hypothesis, heads=heads)
+        return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
+    except ValueError as error:  # a variant whose attention is no full matrix
+        raise RequestError(400, str(error)) from error
+
+
+def _shown(hypothesis: Hypothesis) -> dict[str, Any]:
+    """A translation as clients see it. Its words are how pages cut it, whatever they count as a character."""
+    return {
+        "text": hypothesis.text,
+        "score": hypothesis.score,
+        "words": spelled(hypothesis.text, word_spans(hypothesis.text)),
+    }

@@ -1,22 +1,32 @@
 """The models that a server offers, by name and by language."""
 
 import asyncio
+import math
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+from huggingface_hub import metadata_load
+from transformers.utils import cached_file, logging
 
 from vanilla_transformer.engines import OnnxBackend
 from vanilla_transformer.hub.languages import Languages, agreed_languages
+from vanilla_transformer.hub.loading import find_model
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.translation.translator import Hypothesis, Translator
 
 from .access_limits import Limits
+from .attention_maps import MAX_TOKENS
 from .batching import Batching, BatchingTranslator
 from .errors import RequestError, shown
 from .words import WordAttention, word_attention
+
+
+logger = logging.get_logger(__name__)
+T = TypeVar("T")
 
 
 @dataclass
@@ -26,12 +36,14 @@ class ServedModel:
     Args:
         name: What clients call it.
         translator: The model.
-        languages: Its languages, both known.
+        languages: Its languages, both known unless the model has several directions.
         decoding: Options of `Translator.translate` for requests that set none, such as `num_beams`.
         limits: Limits of requests.
         batching: When a batch is full.
-        load_with_attention: Loads the model with a backend that has attention. It is called when attention is first
-            needed, if the backend of `translator` has none.
+        description: What it translates, such as "Image captions".
+        examples: Texts to try it with.
+        load_with_heads: Loads the model with a backend that has the attention of every head. It is called when that is
+            first asked for, if the backend of `translator` does not have it.
         observe_batch: Is called with the size of each batch.
     """
 
@@ -41,11 +53,15 @@ class ServedModel:
     decoding: Mapping[str, Any] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)
     batching: Batching = field(default_factory=Batching)
-    load_with_attention: Callable[[], Translator] | None = None
+    description: str = ""
+    examples: Sequence[str] = ()
+    load_with_heads: Callable[[], Translator] | None = None
     observe_batch: Callable[[int], Any] = int
 
     def __post_init__(self) -> None:
-        if not self.languages:
+        several = self.translator.directions
+        self.directions = several if len(several) > 1 else (self.languages,)
+        if not all(self.directions):
             raise ValueError(
                 f"{self.name} does not record its languages: give them with --languages, for example en-de."
             )
@@ -95,7 +111,7 @@ class ServedModel:
         in_torch = {**loading, "backend": "torch", "quantization": "float32"}
         load_in_torch = partial(Translator.from_pretrained, name_or_path, **in_torch)
         name = name or public_name(name_or_path)
-        return cls(name, translator, agreed, load_with_attention=load_in_torch, **fields)
+        return cls(name, translator, agreed, load_with_heads=load_in_torch, **{**read_card(name_or_path), **fields})
 
     async def start(self) -> None:
         await self.queue.start()
@@ -104,49 +120,95 @@ class ServedModel:
         await self.queue.stop()
         await asyncio.to_thread(self._attention_thread.shutdown)
 
-    async def translate(self, sentences: Sequence[str], n_best: int = 1, **decoding: Any) -> list[list[Hypothesis]]:
+    def summary(self) -> dict[str, Any]:
+        """What clients may know about the model."""
+        return {
+            "name": self.name,
+            "directions": [direction._asdict() for direction in self.directions],
+            "description": self.description,
+            "examples": list(self.examples),
+            **{name: self.defaults[name] for name in ("num_beams", "length_penalty")},
+        }
+
+    async def translate(
+        self,
+        sentences: Sequence[str],
+        n_best: int = 1,
+        prefixes: Sequence[str | None] | None = None,
+        **decoding: Any,
+    ) -> list[list[Hypothesis]]:
         """Returns the `n_best` translations of each sentence; `decoding` overrides the model's options."""
         for sentence in sentences:
             self._require_short(sentence)
-        return await self.queue.translate(sentences, {**self.decoding, **decoding, "n_best": n_best})
+        return await self.queue.translate(sentences, {**self.decoding, **decoding, "n_best": n_best}, prefixes)
 
-    async def attend(self, sentence: str, translation: str) -> Hypothesis:
-        """Returns a translation with its attention weights."""
-        self._require_short(sentence)
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._attention_thread, self._attend, sentence, translation)
+    async def continue_with(
+        self, sentence: str, prefix: str, number: int, **decoding: Any
+    ) -> list[tuple[float, Hypothesis]]:
+        """Returns translations that start with a prefix and go on with different words, with the probabilities of the
+        first token after the prefix. A search of one step finds these tokens, and each is then continued."""
+        # The decoder's first token, the prefix and one more.
+        length = self._require_short(prefix, self.limits.max_sentence_tokens, target=True, room=8) + 1
+        one_step = {"num_beams": number, "length_penalty": 0.0, "max_length": length}
+        direction = {name: decoding[name] for name in ("source_lang", "target_lang") if name in decoding}
+        (starts,) = await self.translate([sentence], number, [prefix or None], **direction, **one_step)
+        prefixes = [start.text for start in starts]
+        complete = await self.translate([sentence] * number, 1, prefixes, **decoding)
+        return [(math.exp(start.score or 0), best) for start, (best,) in zip(starts, complete, strict=True)]
 
-    def _attend(self, sentence: str, translation: str) -> Hypothesis:
-        return self._translator_with_attention.attend(sentence, translation)
+    async def attend(
+        self,
+        sentence: str,
+        translation: str,
+        read: Callable[[str, Hypothesis], T],
+        *,
+        heads: bool = False,
+        **direction: str,
+    ) -> T:
+        """Returns what `read` makes of a sentence and its translation with attention, if wanted that of all heads.
+
+        It runs in a thread of its own: it takes as long as a translation.
+        """
+        limit = MAX_TOKENS if heads else None
+        self._require_short(sentence, limit)
+        self._require_short(translation, limit, target=True)
+
+        def work() -> T:
+            translator = self._translator_with_heads if heads else self.translator
+            return read(sentence, translator.attend(sentence, translation, **direction))
+
+        return await asyncio.get_running_loop().run_in_executor(self._attention_thread, work)
 
     def _translate(self, sentences: list[str], **options: Any) -> list[list[Hypothesis]]:
         return list(self.translator.translate(sentences, **options))
 
     @cached_property
-    def _translator_with_attention(self) -> Translator:
+    def _translator_with_heads(self) -> Translator:
         try:
-            self.translator.backend.require_support("attend()")
+            self.translator.backend.require_support("attention=True")
         except ValueError:
-            if self.load_with_attention is None:
+            if self.load_with_heads is None:
                 raise
-            return self.load_with_attention()
+            return self.load_with_heads()
         return self.translator
 
-    def _require_short(self, sentence: str) -> None:
-        """Refuses a sentence that would be cut off, or would occupy the engine for long."""
-        limit = self.limits.max_sentence_tokens
+    def _require_short(self, text: str, limit: int | None = None, *, target: bool = False, room: int = 0) -> int:
+        """Refuses a sentence that would be cut off, or would occupy the engine for long. A translation may have twice
+        as many tokens; a beginning of one leaves `room`. Returns the number of tokens, or a number above it."""
+        limit = limit or self.limits.max_sentence_tokens * (2 if target else 1)
         longest_input = self.translator.backend.longest_input
         if longest_input is not None:
-            limit = min(limit, longest_input)
-        if len(sentence.encode("utf-8")) + 2 <= limit:  # a token has at least one byte
-            return
-        tokens = self.translator.number_of_tokens(sentence)
+            limit = min(limit, longest_input - room)
+        tokens = len(text.encode("utf-8")) + 2  # a token has at least one byte
+        if target or tokens > limit:
+            tokens = self.translator.number_of_tokens(text, target=target)
         if tokens > limit:
             raise RequestError(
                 413,
-                f"The sentence that begins with {shown(sentence[:20])} has {tokens:,} tokens: split it into sentences "
-                f"of at most {limit:,}.",
+                f"The {'translation' if target else 'sentence'} that begins with {shown(text[:20])} has {tokens:,} "
+                f"tokens: split it into sentences of at most {limit:,}.",
             )
+        return tokens
 
 
 @dataclass
@@ -165,13 +227,18 @@ class Catalogue:
             raise ValueError("Two models have the same name: rename the folder of one of them.")
 
     @property
+    def directions(self) -> list[Languages]:
+        """The directions of all models, each once."""
+        return list(dict.fromkeys(direction for model in self.models for direction in model.directions))
+
+    @property
     def sources(self) -> list[str]:
         """The source languages, each once."""
-        return list(dict.fromkeys(str(model.languages.source) for model in self.models))
+        return list(dict.fromkeys(str(direction.source) for direction in self.directions))
 
     def targets(self, source: str) -> list[str]:
         """The target languages of a source language, each once."""
-        return list(dict.fromkeys(str(m.languages.target) for m in self.models if m.languages.source == source))
+        return list(dict.fromkeys(str(each.target) for each in self.directions if each.source == source))
 
     def named(self, name: str) -> ServedModel:
         if name not in self.by_name:
@@ -186,15 +253,18 @@ class Catalogue:
             target: Target language.
             name: Name of the model; by default the first one for these languages.
         """
-        if source == "auto":
-            source = self._only_source()
+        direction = self.direction(source, target)
         for model in self.models if name is None else [self.named(name)]:
-            if model.languages == (source, target):
+            if direction in model.directions:
                 return model
-        pairs = ", ".join(dict.fromkeys(str(model.languages) for model in self.models))
+        pairs = ", ".join(map(str, self.directions))
         raise RequestError(
             400, f"source={shown(source)} and target={shown(target)} are not offered: the server translates {pairs}."
         )
+
+    def direction(self, source: str, target: str) -> Languages:
+        """Returns the languages of a request, whose source may be `"auto"`."""
+        return Languages(self._only_source() if source == "auto" else source, target)
 
     def _only_source(self) -> str:
         if len(self.sources) > 1:
@@ -206,35 +276,64 @@ class Catalogue:
 
 @dataclass
 class ModelTranslator:
-    """A model as a `SentenceTranslator`.
+    """A model with the options of one request.
 
     Args:
         model: The model.
         n_best: Number of translations.
         decoding: Options of `Translator.translate` that override the model's.
-        results: All sentences so far, with their translations.
+        direction: The languages; needed for a model with several directions.
     """
 
     model: ServedModel
     n_best: int = 1
     decoding: Mapping[str, Any] = field(default_factory=dict)
-    results: list[tuple[str, list[Hypothesis]]] = field(default_factory=list)
+    direction: Languages | None = None
 
     @property
     def language(self) -> str:
-        return str(self.model.languages.source)
+        return str((self.direction or self.model.languages).source)
 
     @property
     def target_language(self) -> str:
-        return str(self.model.languages.target)
+        return str((self.direction or self.model.languages).target)
+
+    @property
+    def languages(self) -> dict[str, str]:
+        """The options that tell the direction to a model with several."""
+        if len(self.model.directions) == 1:
+            return {}
+        return {"source_lang": self.language, "target_lang": self.target_language}
+
+    async def hypotheses(self, sentences: Sequence[str]) -> list[list[Hypothesis]]:
+        return await self.model.translate(sentences, self.n_best, **self.languages, **self.decoding)
 
     async def translate(self, sentences: Sequence[str]) -> list[list[str]]:
-        translations = await self.model.translate(sentences, self.n_best, **self.decoding)
-        self.results += zip(sentences, translations, strict=True)
-        return [[hypothesis.text for hypothesis in hypotheses] for hypotheses in translations]
+        return [[hypothesis.text for hypothesis in ranked] for ranked in await self.hypotheses(sentences)]
 
     async def align(self, sentence: str, translation: str) -> WordAttention:
-        return word_attention(sentence, await self.model.attend(sentence, translation))
+        return await self.attend(sentence, translation, word_attention)
+
+    async def attend(
+        self, sentence: str, translation: str, read: Callable[[str, Hypothesis], T], *, heads: bool = False
+    ) -> T:
+        return await self.model.attend(sentence, translation, read, heads=heads, **self.languages)
+
+    async def continue_with(self, sentence: str, prefix: str, number: int) -> list[tuple[float, Hypothesis]]:
+        return await self.model.continue_with(sentence, prefix, number, **self.languages, **self.decoding)
+
+
+def read_card(name_or_path: str | Path) -> dict[str, Any]:
+    """What a model's card (README.md) says for the page: `description` and the texts of `widget` in its header."""
+    try:
+        optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
+        path = cached_file(find_model(name_or_path), "README.md", **optional)
+        header = (path and metadata_load(path)) or {}
+        texts = [str(example["text"]) for example in header.get("widget") or []]
+        return {"description": str(header.get("description") or ""), "examples": texts}
+    except Exception as error:  # a card is written by hand, and no reason not to serve the model
+        logger.warning(f"The card of {name_or_path} can't be read ({error}): the page has no examples for it.")
+        return {}
 
 
 def public_name(model: str | Path) -> str:

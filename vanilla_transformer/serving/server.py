@@ -1,16 +1,15 @@
-"""uvicorn, with what it lacks: a time limit for headers, errors as JSON, and an end for the page's endless streams."""
+"""uvicorn, with what it lacks: a time limit for headers, errors as JSON, and a limit of connections."""
 
 import asyncio
 import json
 import signal
 import socket
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import h11
 import uvicorn
-from fastapi import FastAPI
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 from transformers.utils import logging
@@ -18,15 +17,13 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .access_limits import Limits
 from .batching import RETRY
-from .routes import Service, end, make_app
+from .routes import Service, make_app
 
 
 logger = logging.get_logger(__name__)
 
 HEADER_SECONDS = 10.0
 LINGER_SECONDS = 2.0
-# Gradio's pages keep a connection open as long as they are.
-ENDLESS_STREAM = "/gradio_api/heartbeat"
 
 
 _TOO_MANY = JSONResponse(
@@ -125,7 +122,7 @@ class Server(uvicorn.Server):
     """
 
     def __init__(self, app: ASGIApp, limits: Limits, *, host: str = "127.0.0.1", port: int = 8000):
-        self._stopping, self._max_connections = asyncio.Event(), limits.max_connections
+        self._max_connections = limits.max_connections
         config = uvicorn.Config(
             self._guarded(app),
             host=host,
@@ -150,57 +147,27 @@ class Server(uvicorn.Server):
         if self.started:
             logger.warning(f"serving at {self.address} (Ctrl-C to stop)")
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        self._stopping.set()
-        await super().shutdown(sockets)
-
     def _guarded(self, app: ASGIApp) -> ASGIApp:
-        """The application, without requests on connections that are too many, and without streams that never end."""
+        """The application, without requests on connections that are too many."""
 
         async def guarded(scope: Scope, receive: Receive, send: Send) -> None:
-            if scope["type"] == "http" and len(self.server_state.connections) > self._max_connections:
-                await _TOO_MANY(scope, receive, send)
-            elif scope.get("path", "").startswith(ENDLESS_STREAM):
-                await self._until_the_end(app(scope, receive, send))
-            else:
-                await app(scope, receive, send)
+            too_many = scope["type"] == "http" and len(self.server_state.connections) > self._max_connections
+            await (_TOO_MANY if too_many else app)(scope, receive, send)
 
         return guarded
 
-    async def _until_the_end(self, stream: Awaitable[None]) -> None:
-        """Runs a stream until it ends, or the server stops."""
-        tasks = asyncio.ensure_future(stream), asyncio.create_task(self._stopping.wait())
-        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        await end(*tasks)
 
-
-def make_site(service: Service, *, page: bool = True, cors_origins: Sequence[str] = ()) -> FastAPI:
-    """Makes the application: the API and, if wanted, the page.
-
-    Args:
-        service: What all requests share.
-        page: Whether to add the page.
-        cors_origins: Origins whose pages may call the API from a browser.
-    """
-    app = make_app(service, cors_origins=cors_origins)
-    if page:
-        from .page import add_page  # Gradio takes seconds to import
-
-        app = add_page(app, service)
-    return app
-
-
-def serve(service: Service, *, host: str = "127.0.0.1", port: int = 8000, **site: Any) -> None:
+def serve(service: Service, *, host: str = "127.0.0.1", port: int = 8000, **app: Any) -> None:
     """Answers requests until Ctrl-C or SIGTERM.
 
     Args:
         service: What all requests share.
         host: Address to listen on.
         port: Port to listen on.
-        site: Options of `make_site`.
+        app: Options of `make_app`.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn repeats the signal when it has stopped
-    server = Server(make_site(service, **site), service.limits, host=host, port=port)
+    server = Server(make_app(service, **app), service.limits, host=host, port=port)
     try:
         server.run()
     finally:

@@ -63,6 +63,11 @@ def word_spans(text: str) -> list[Span]:
     return [match.span() for match in WORD.finditer(text)]
 
 
+def spelled(text: str, spans: Sequence[Span]) -> list[str]:
+    """The words themselves. Places in a text depend on how a language counts characters; words do not."""
+    return [text[start:end] for start, end in spans]
+
+
 def words_of_tokens(tokens: Sequence[str], text: str) -> list[int | None]:
     """Index of the word that each token is part of; `None` for the end of the sentence.
 

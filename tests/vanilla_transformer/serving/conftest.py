@@ -30,7 +30,7 @@ class UpperCaseTranslator:
     """
 
     def __init__(self, seconds: float = 0.0):
-        self.seconds, self.batches = seconds, []
+        self.seconds, self.batches, self.directions = seconds, [], ()
         self.model = SimpleNamespace(generation_config=GenerationConfig(num_beams=4))
         self.backend = SimpleNamespace(longest_input=None, require_support=lambda call: None)
 
@@ -42,7 +42,7 @@ class UpperCaseTranslator:
                 raise ValueError("secret of /etc/passwd")
         return [[Hypothesis(text.upper() + "!" * rank, -1.0 - rank) for rank in range(n_best)] for text in texts]
 
-    def number_of_tokens(self, text):
+    def number_of_tokens(self, text, *, target=False):
         return len(text.split()) + 1
 
     def attend(self, source, target):

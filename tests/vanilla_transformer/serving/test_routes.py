@@ -1,17 +1,21 @@
 import asyncio
 import json
+import re
+import time
 
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
 from vanilla_transformer.hub.languages import Languages
-from vanilla_transformer.serving.access_limits import ApiKeys
+from vanilla_transformer.serving.access_limits import ApiKeys, Limits
+from vanilla_transformer.serving.attention_maps import attention_data, maps_of
 from vanilla_transformer.serving.routes import Service, make_app
-from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name
+from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name, read_card
 
-from .conftest import UpperCaseTranslator, make_service
+from .conftest import BUNDLED, UpperCaseTranslator, make_service
 
 
 QUERY = {"q": "a dog", "source": "en", "target": "de"}
@@ -58,6 +62,129 @@ def test_lists_alternatives_and_formats(client):
     assert translate(q="<p>a <b>dog</b></p>", format="html") == {"translatedText": "<p>A <b>DOG</b></p>"}
     assert translate(q="<b>", format="text") == {"translatedText": "<B>"}
     assert translate(source="auto", model="upper") == {"translatedText": "A DOG"}
+
+
+# --- routes beyond LibreTranslate's ---
+
+
+@pytest.fixture(scope="module")
+def tiny(bundled):
+    """A client of a server with the bundled model."""
+    with client_of(make_service(translator=bundled, name="tiny", max_sentence_tokens=60)) as client:
+        yield client
+
+
+def test_sentences_have_their_translations_and_join_to_the_text(tiny, bundled):
+    text = "  A man is sleeping. A dog runs in the snow.\n\nTwo girls play football. 🐕\n"
+    answer = tiny.post("/sentences", json={**QUERY, "q": text, "alternatives": 2, "num_beams": 3}).json()
+    joined = "".join(each["before"] + each["translations"][0]["text"] for each in answer["sentences"])
+    assert (
+        joined + answer["after"]
+        == tiny.post("/translate", json={**QUERY, "q": text, "num_beams": 3}).json()["translatedText"]
+    )
+    assert answer["sentences"][1]["source"] == "A dog runs in the snow."
+    expected = next(bundled.translate(["A dog runs in the snow."], n_best=3, num_beams=3))
+    translations = answer["sentences"][1]["translations"]
+    assert [each["text"] for each in translations] == [best.text for best in expected]
+    assert [each["score"] for each in translations] == pytest.approx([best.score for best in expected], abs=1e-4)
+    assert translations[0]["words"] == re.findall(r"\w+|[^\w\s]", translations[0]["text"])
+    assert tiny.post("/sentences", json={**QUERY, "q": " \n"}).json() == {"sentences": [], "after": " \n"}
+    assert tiny.post("/sentences", json={**QUERY, "q": ["a"]}).status_code == 400
+
+
+def test_alternatives_start_with_the_prefix_and_go_on_with_the_most_probable_words(tiny, bundled):
+    sentence, prefix = "A man in a red shirt is sleeping.", "Ein Mann in einem roten"
+    query = {**QUERY, "q": sentence, "prefix": prefix, "alternatives": 8}
+    answer = tiny.post("/alternatives", json=query).json()["alternatives"]
+    assert [each["word"] for each in answer[:3]] == ["Hemd", "Oberteil", "T-Shirt"]
+    assert all(each["text"].startswith(f"{prefix} {each['word']}") for each in answer)  # never "rotenShirt"
+    assert len({each["word"] for each in answer}) == len(answer)
+    probabilities = [each["probability"] for each in answer]
+    assert probabilities == sorted(probabilities, reverse=True)
+    # The oracle: the model's own distribution after the prefix.
+    ids = bundled.target_tokenizer(text_target=prefix, add_special_tokens=False)["input_ids"]
+    read = torch.tensor([[bundled.model.config.decoder_start_token_id, *ids]])
+    encoded = bundled.tokenizer([sentence], return_tensors="pt")
+    with torch.no_grad():
+        logits = bundled.model(**encoded, decoder_input_ids=read).logits[0, -1]
+    assert probabilities[0] == pytest.approx(logits.softmax(-1).max().item(), abs=1e-3)
+    # The rest is what the search writes after the chosen word.
+    second = next(bundled.translate([sentence], prefix=f"{prefix} Oberteil"))[0].text
+    assert answer[1]["text"] == second
+    first = tiny.post("/alternatives", json={**QUERY, "q": sentence}).json()["alternatives"]
+    assert first[0]["text"] == bundled(sentence)
+
+
+def test_attention_is_that_of_the_model(tiny, bundled):
+    sentence = "A dog runs."
+    query = {**QUERY, "q": sentence, "translation": bundled(sentence)}
+    answer = tiny.post("/attention", json=query).json()
+    hypothesis = bundled.attend(sentence, bundled(sentence))
+    assert answer == attention_data(sentence, hypothesis, heads=False)
+    with_heads = tiny.post("/attention", json={**query, "heads": True}).json()
+    assert [maps["kind"] for maps in with_heads["heads"]] == [maps.kind for maps in maps_of(hypothesis)]
+    # The longest sentence, and a translation that is longer than a sentence may be, as the model's own can be.
+    longest = {"q": "a " * 58 + ".", "translation": "ein " * 110}
+    assert tiny.post("/attention", json={**query, **longest}).status_code == 200
+
+
+def test_a_prefix_that_leaves_no_room_is_refused():
+    """CTranslate2 has 1,024 positions for the bundled model."""
+    limits = Limits(max_sentence_tokens=2000)
+    model = ServedModel.from_pretrained(BUNDLED, loading={"backend": "ctranslate2"}, limits=limits)
+    with client_of(Service(Catalogue([model]), limits)) as client:
+        answers = [client.post("/alternatives", json={**QUERY, "prefix": "ein " * n}) for n in (1016, 1022, 1024)]
+    assert [answer.status_code for answer in answers] == [413] * 3
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "words"),
+    [
+        ("/attention", {}, 400, "translation: field required"),
+        ("/attention", {"q": "b" * 20_000, "translation": "b"}, 413, "q has 20,000 characters"),
+        ("/attention", {"translation": "b" * 200_000}, 413, "The body has more than"),
+        ("/attention", {"translation": "ein " * 200}, 413, "The translation that begins with"),
+        ("/attention", {"q": "a " * 100, "translation": "b"}, 413, "The sentence that begins with"),
+        ("/attention", {"q": "a", "translation": "b", "model": "x"}, 400, "There is no model 'x'"),
+        ("/alternatives", {"prefix": "ein " * 60}, 413, "The translation that begins with"),
+        ("/alternatives", {"prefix": "\ud800"}, 400, "prefix: "),
+        ("/alternatives", {"alternatives": 17}, 400, "alternatives: "),
+        ("/alternatives", {"alternatives": 0}, 400, "alternatives: "),
+        ("/sentences", {"alternatives": 5}, 400, "alternatives=5 is too many: a beam of 5 finds 4."),
+    ],
+)
+def test_every_route_is_bounded(tiny, path, parameters, status, words):
+    answer = tiny.post(path, content=json.dumps({**QUERY, **parameters}))
+    assert (answer.status_code, list(answer.json())) == (status, ["error"])
+    assert words in answer.json()["error"]
+
+
+def test_every_route_ends_in_time_and_needs_the_key():
+    queries = {"/sentences": QUERY, "/alternatives": QUERY, "/attention": {**QUERY, "translation": "A"}}
+    slow = UpperCaseTranslator(seconds=0.3)
+    slow.attend = lambda *pair: time.sleep(0.3)
+    with client_of(make_service(translator=slow, max_seconds=0.05)) as client:
+        assert [client.post(path, json=query).status_code for path, query in queries.items()] == [503] * 3
+    with client_of(make_service(keys=ApiKeys(["secret"]))) as client:
+        assert [client.post(path, json=query).status_code for path, query in queries.items()] == [403] * 3
+
+
+def test_models_tell_what_their_card_says(tmp_path):
+    model = ServedModel.from_pretrained(BUNDLED, limits=Limits(max_characters=50))
+    with client_of(Service(Catalogue([model]), model.limits)) as client:
+        answer = client.get("/models").json()
+    (shown,) = answer["models"]
+    assert (shown["name"], shown["directions"]) == ("multi30k-en-de-tiny", [{"source": "en", "target": "de"}])
+    assert shown["description"].startswith("Image captions")
+    assert len(shown["examples"]) == 5
+    assert (shown["num_beams"], shown["length_penalty"]) == (5, 1.6)
+    assert (answer["limits"]["max_characters"], answer["key_required"]) == (50, False)
+    assert read_card(tmp_path)["examples"] == []
+    (tmp_path / "README.md").write_text("---\nwidget: 7\n---\n")
+    assert read_card(tmp_path) == {}  # and a warning, not an end
+
+
+# --- errors ---
 
 
 @pytest.mark.parametrize(
@@ -129,12 +256,14 @@ def test_other_routes(client):
     assert 'vanilla_requests_total{path="/translate",status="200"}' in metrics
     assert "vanilla_batch_sentences_count" in metrics
     documentation = client.get("/openapi.json").json()["paths"]
-    assert list(documentation) == ["/translate", "/detect", "/languages", "/health", "/metrics"]
+    ours = ["/models", "/sentences", "/alternatives", "/attention"]
+    assert list(documentation) == ["/translate", "/detect", "/languages", *ours, "/health", "/metrics"]
     assert "alternatives" in str(documentation["/translate"]["post"]["requestBody"])
     for path, method in (("/translate", "GET"), ("/languages", "POST")):
         refused = client.request(method, path)
-        assert (refused.status_code, list(refused.json())) == (405, ["error"])
-    assert client.get("/nowhere").json() == {"error": "Not Found"}
+        allowed = refused.headers["Allow"]
+        assert (refused.status_code, refused.json()) == (405, {"error": f"This address takes {allowed} only."})
+    assert client.get("/nowhere").json() == {"error": "There is nothing at this address: see /docs."}
 
 
 def test_no_other_origin_may_read_answers_unless_it_is_allowed(client):
@@ -177,6 +306,36 @@ def test_several_models_are_chosen_by_language_and_name():
     all_at_once.model.is_autoregressive = False
     with pytest.raises(ValueError, match="m writes all tokens at once, and the server offers beams and prefixes"):
         ServedModel("m", all_at_once, Languages("en", "de"))
+
+
+def test_a_model_with_several_directions_is_told_which():
+    given = []
+
+    class ManyDirections(UpperCaseTranslator):
+        def translate(self, texts, *, source_lang, target_lang, **options):
+            given.append((source_lang, target_lang))
+            return super().translate(texts, **options)
+
+        def attend(self, source, target, *, source_lang, target_lang):
+            given.append((source_lang, target_lang))
+            return super().attend(source, target)
+
+    translator = ManyDirections()
+    translator.directions = tuple(map(Languages.parse, ("en-de", "de-en", "en-fr")))
+    with client_of(Service(Catalogue([ServedModel("many", translator, Languages())]))) as client:
+        languages = {each["code"]: each["targets"] for each in client.get("/languages").json()}
+        assert languages == {"en": ["de", "fr"], "de": ["en"], "fr": []}
+        assert client.post("/translate", json={**QUERY, "source": "en", "target": "fr"}).status_code == 200
+        refused = client.post("/translate", json={**QUERY, "source": "de", "target": "fr"})
+        assert refused.status_code == 400
+        assert refused.json()["error"].endswith("the server translates en-de, de-en, en-fr.")
+        for route, more in (("sentences", {}), ("alternatives", {}), ("attention", {"translation": "A DOG"})):
+            query = {"q": "a dog", "source": "en", "target": "fr", **more}
+            assert client.post(f"/{route}", json=query).status_code == 200, route
+        auto = client.post("/translate", json={**QUERY, "source": "auto", "target": "de"})
+        assert auto.json()["error"] == "source='auto': this server detects no languages, send one of en, de."
+    assert set(given) == {("en", "fr")}
+    assert len(given) == 5, "alternatives search twice"
 
 
 def test_names_hold_no_folders(tmp_path):
@@ -238,7 +397,14 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
     max_leaves=5,
 )
-names = st.sampled_from(["q", "source", "target", "format", "alternatives", "api_key", "model", "num_beams", "x"])
+names = st.sampled_from(
+    [
+        *("q", "source", "target", "format", "alternatives", "api_key", "model", "num_beams"),
+        "prefix",
+        "translation",
+        "x",
+    ]
+)
 bodies = st.one_of(
     st.binary(max_size=200),
     st.text(max_size=200).map(lambda text: text.encode("utf-8", "surrogatepass")),
@@ -252,11 +418,16 @@ queries = st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]
 
 
 @settings(max_examples=1000, deadline=None, suppress_health_check=list(HealthCheck))
-@given(st.sampled_from(["/translate", "/detect"]), bodies, content_types, queries)
+@given(
+    st.sampled_from(["/translate", "/detect", "/sentences", "/alternatives", "/attention"]),
+    bodies,
+    content_types,
+    queries,
+)
 def test_a_thousand_bad_inputs_get_their_answer(client, path, body, content_type, query):
     answer = client.post(path, content=body, params=query, headers={"Content-Type": content_type})
     if answer.status_code == 200:
-        assert isinstance(answer.json()["translatedText"], str | list)
+        assert {"translatedText", "sentences", "alternatives", "weights"} & set(answer.json())
     else:
         assert answer.status_code in (400, 413)
         assert list(answer.json()) == ["error"]

@@ -15,18 +15,16 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
+import requests
 from aiohttp import ClientError, ClientSession
 from deep_translator import LibreTranslator
 from deep_translator.exceptions import AuthorizationException
-from gradio_client import Client
-from gradio_client.exceptions import AppError
 from libretranslatepy import LibreTranslateAPI
 
 from vanilla_transformer import Translator
 from vanilla_transformer.serving import server as server_module
 from vanilla_transformer.serving.access_limits import ApiKeys
 from vanilla_transformer.serving.routes import make_app
-from vanilla_transformer.serving.server import make_site
 
 from .conftest import BUNDLED, make_service, running
 
@@ -41,7 +39,7 @@ TEXT = "A man is sleeping. A dog runs in the snow.\n\nTwo girls play football."
 def address(bundled):
     """A server with the page and the bundled model."""
     service = make_service(translator=bundled, name="tiny")
-    with running(make_site(service), service.limits) as address:
+    with running(make_app(service), service.limits) as address:
         yield address
 
 
@@ -66,28 +64,6 @@ def test_deep_translator_is_told_about_a_wrong_key():
         with pytest.raises(AuthorizationException):
             LibreTranslator("en", "de", api_key="wrong", custom_url=f"{address}/").translate("a")
         assert LibreTranslateAPI(address, api_key="right").translate("a", "en", "de") == "A"
-
-
-def test_gradio_client_translates(address, bundled):
-    client = Client(address, verbose=False)
-    translation, details = client.predict(TEXT, "tiny", 3, 0.6, api_name="/translate")
-    expected = next(bundled.translate(["Two girls play football."], n_best=3, num_beams=3, length_penalty=0.6))
-    assert translation.endswith(f"\n\n{expected[0].text}")
-    assert [part["sentence"] for part in details] == TEXT.replace("\n\n", " ").replace(". ", ".\n").split("\n")
-    assert [hypothesis["text"] for hypothesis in details[-1]["hypotheses"]] == [best.text for best in expected]
-    assert [hypothesis["score"] for hypothesis in details[-1]["hypotheses"]] == pytest.approx(
-        [best.score for best in expected], abs=1e-4
-    )
-
-
-def test_an_unforeseen_error_tells_no_secret_on_the_page():
-    with running(make_site(make_service(max_characters=10))) as address:
-        client = Client(address, verbose=False)
-        with pytest.raises(AppError) as error:
-            client.predict("unlucky", "upper", 1, 0.6, api_name="/translate")
-        assert "passwd" not in str(error.value)
-        with pytest.raises(AppError, match="q has 11 characters: send at most 10 at once"):
-            client.predict("a" * 11, "upper", 1, 0.6, api_name="/translate")
 
 
 # --- faults ---
@@ -238,13 +214,35 @@ def resident(pid):
     return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_an_open_page_does_not_keep_the_server_from_stopping(bundled):
-    service = make_service(translator=bundled, name="tiny")
-    with running(make_site(service), service.limits) as address:
-        parts = urlsplit(address)
-        heartbeat = socket.create_connection((parts.hostname, parts.port), timeout=20)
-        heartbeat.sendall(b"GET /gradio_api/heartbeat/me HTTP/1.1\r\nHost: x\r\n\r\n")
-        assert heartbeat.recv(100).startswith(b"HTTP/1.1 200")
+@pytest.mark.slow
+def test_hostile_requests_for_attention_leave_the_memory_where_it_was():
+    """The longest sentence and the longest translation that are accepted, thirty times."""
+    sentence, translation = "a " * 500 + ".", "ein " * 1000 + "."
+    query = {"q": sentence, "translation": translation, "source": "en", "target": "de"}
+    short = {"q": "dog " * 100, "translation": "Hund " * 100, "heads": True}
+    with process() as (server, address):
+        for _ in range(5):
+            for each in (query, {**query, **short}):
+                assert requests.post(f"{address}/attention", json=each).status_code == 200
+        memory = resident(server.pid)
+        for _ in range(15):
+            for each in (query, {**query, **short}):
+                requests.post(f"{address}/attention", json=each)
+        growth = resident(server.pid) - memory
+    print(f"memory grew by {growth / 2**20:.1f} MiB")
+    assert growth < 50 * 2**20
+
+
+def test_the_server_stops_at_once_beside_open_pages():
+    """Pages keep connections for their next request, and nothing that never ends."""
+    service = make_service()
+    with running(make_app(service), service.limits) as own:
+        parts = urlsplit(own)
+        pages = [socket.create_connection((parts.hostname, parts.port), timeout=20) for _ in range(3)]
+        for page in pages:
+            page.sendall(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert page.recv(100).startswith(b"HTTP/1.1 200")
         start = time.monotonic()
-    assert time.monotonic() - start < service.limits.max_seconds
-    heartbeat.close()
+    assert time.monotonic() - start < 5
+    for page in pages:
+        page.close()

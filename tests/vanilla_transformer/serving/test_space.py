@@ -25,11 +25,21 @@ def space(tmp_path):
 
 def test_the_folder_has_all_that_the_hub_needs(space):
     metadata = yaml.safe_load((space / "README.md").read_text().split("---")[1])
-    assert (metadata["sdk"], metadata["app_file"], metadata["sdk_version"]) == ("gradio", "app.py", version("gradio"))
-    assert f"fastapi=={version('fastapi')}\n" in (space / "requirements.txt").read_text()
-    copied = {path.name for path in (space / "vanilla_transformer" / "serving").iterdir()}
-    assert {"page.py", "page.js", "page.css", "server.py"} <= copied
+    assert metadata == {"title": "tiny", "sdk": "docker", "app_port": 7860}
+    assert f"starlette=={version('starlette')}\n" in (space / "requirements.txt").read_text()
+    copied = {path.name for path in (space / "vanilla_transformer" / "serving").rglob("*")}
+    assert {"routes.py", "index.html", "translate.js", "drawing.js", "style.css", "server.py"} <= copied
     assert not {"training", "scripts", "__pycache__"} & {path.name for path in space.rglob("*")}
+
+
+def test_the_container_is_what_the_hub_runs(space):
+    lines = [line.split(maxsplit=1) for line in (space / "Dockerfile").read_text().splitlines()]
+    assert [name for name, _ in lines if name in ("FROM", "USER", "CMD")] == ["FROM", "USER", "CMD"]  # not as root
+    settings = dict(pair.split("=") for name, value in lines if name == "ENV" for pair in value.split())
+    assert (settings["HOST"], settings["PORT"]) == ("0.0.0.0", "7860")
+    copied = [value.split()[0] for name, value in lines if name == "COPY" and not value.startswith("--")]
+    assert all((space / path).exists() for path in copied)
+    compile((space / "app.py").read_text(), "app.py", "exec")
 
 
 @pytest.mark.slow

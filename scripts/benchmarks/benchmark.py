@@ -28,6 +28,10 @@ The server under load, with its latency, beside the same model offline:
 
     vanilla benchmark serve --model runs/demo/model --input data/test.en --clients 32
 
+What an update and a search cost on a GPU, counted on any machine:
+
+    vanilla benchmark device --preset base --vocab_size 37000
+
 Systems alternate within each round. A speed is the median over rounds. A ratio is the median of the ratios within a
 round, and its spread is their range. Everything runs on one thread unless --threads is given. A GPU is used if there
 is one (--device, --dtype bfloat16, --compile); otherwise the tables say so. With --output_dir the results are kept as
@@ -39,6 +43,7 @@ import sys
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks import (
     decode,
+    device,
     end_to_end,
     mask_predict,
     models,
@@ -54,6 +59,7 @@ BENCHMARKS = {
     "models": models.main,
     "mask_predict": mask_predict.main,
     "serve": serving_speed.main,
+    "device": device.main,
 }
 
 

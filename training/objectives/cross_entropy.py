@@ -4,7 +4,7 @@ An objective is a callable `objective(model, inputs, num_items_in_batch) -> loss
 batch and know nothing else about the loss. A recipe chooses one with `objective: NAME`. To add one, register a factory
 from anywhere before training starts:
 
-    from vanilla_transformer.training.objectives import OBJECTIVES
+    from vanilla_transformer.training.objectives.cross_entropy import OBJECTIVES
 
     def make_mine(args, config, pad_token_id):
         def objective(model, inputs, num_items_in_batch=None):
@@ -88,6 +88,11 @@ class CriterionObjective:
         self, model: PreTrainedModel, inputs: dict[str, Any], num_items_in_batch: NumItems = None
     ) -> torch.Tensor:
         if self.copies > 1:
+            if isinstance(model, torch.nn.DataParallel):
+                raise ValueError(
+                    "This objective needs all copies of a sentence in one batch, and DataParallel shares the batch "
+                    "out: on several GPUs, start one process per GPU with accelerate launch."
+                )
             inputs = {name: _repeat(value, self.copies) for name, value in inputs.items()}
         if takes_criterion(model):
             return model(**inputs, criterion=self.criterion, num_items_in_batch=num_items_in_batch)["loss"]
@@ -176,7 +181,7 @@ def require_objective(name: str) -> None:
     if name not in OBJECTIVES:
         raise ValueError(
             f"objective={name!r} is unknown{suggestion(name, OBJECTIVES)}: choose one of {', '.join(OBJECTIVES)}, or "
-            "register your own in vanilla_transformer.training.objectives.OBJECTIVES."
+            "register your own in OBJECTIVES of vanilla_transformer.training.objectives.cross_entropy."
         )
 
 

@@ -14,7 +14,9 @@ Shapes: B sentences, T target tokens, V vocabulary, D d_model, N = B * T tokens.
 from dataclasses import dataclass
 
 import torch
+from transformers.utils import is_torchdynamo_compiling
 
+from vanilla_transformer.models.host_waits import can_look
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
 
@@ -52,8 +54,8 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
     ) -> torch.Tensor:
         """Returns the loss of the logits `states @ weight.T + bias`, for states [2B, T, D] and labels [2B, T].
 
-        The two passes of a token become neighbours, so every chunk of `loss.TOKENS_AT_A_TIME` rows, an even number,
-        holds complete pairs.
+        The two passes of a token become neighbours, so every piece, which has an even number of rows, holds
+        complete pairs.
         """
         _require_copies(labels)
         return super().of_states(_paired(states), weight, _paired(labels), _twice(num_items_in_batch), bias)
@@ -64,7 +66,13 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         divergence = ((first.exp() - second.exp()) * (first - second)).sum(-1)  # KL(p || q) + KL(q || p)
         return super().per_token(logits, labels) + self.alpha / 4 * divergence.unsqueeze(-1)
 
-    def losses_and_gradient_(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def of_rows(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Returns `per_token` of logits [2N, V], rows 2n and 2n + 1 being one token."""
+        return self.per_token(logits.unflatten(0, (-1, 2)), labels.unflatten(0, (-1, 2))).flatten()
+
+    def losses_and_gradient_(
+        self, logits: torch.Tensor, labels: torch.Tensor, dtype: torch.dtype = torch.float32
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns `per_token` of logits [2N, V], rows 2n and 2n + 1 being one token, and the gradient of its sum.
 
         Both rows of a pair have a share of the same divergence, so its gradient has the weight alpha / 2 where the
@@ -85,7 +93,7 @@ class RDropCrossEntropy(LabelSmoothedCrossEntropy):
         weight = self.alpha / 2
         torch.add(1 + weight * (1 - forward_kl), ratio, alpha=weight, out=log_p).mul_(p).sub_(q, alpha=weight)
         torch.add(1 + weight * (1 - backward_kl), ratio, alpha=-weight, out=log_q).mul_(q).sub_(p, alpha=weight)
-        return losses, self._minus_target_(log_probabilities, labels)
+        return losses, self._minus_target_(log_probabilities, labels, dtype)
 
 
 def _paired(tensor: torch.Tensor) -> torch.Tensor:
@@ -94,7 +102,8 @@ def _paired(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _require_copies(labels: torch.Tensor) -> None:
-    if len(labels) % 2 or not torch.equal(*labels.chunk(2)):
+    is_checked = can_look(labels) and not is_torchdynamo_compiling()
+    if len(labels) % 2 or (is_checked and not torch.equal(*labels.chunk(2))):
         raise ValueError(
             "R-Drop needs every sentence twice in one batch, and the two halves of this batch of "
             f"{len(labels)} rows differ: on several GPUs, start one process per GPU with accelerate launch."

@@ -31,6 +31,7 @@ from transformers.generation import (
 from transformers.generation import logits_process as processors
 
 from .decoder_steps import Stepper, make_stepper
+from .host_waits import can_look, places_of
 from .search_options import BeamSearchOptions, stored_options
 
 
@@ -94,7 +95,8 @@ def search(
     limits = _limits(prefix, model_kwargs, options, generation_config.max_length)  # [B]
     selection = selection or MostProbable()
     rules = Rules(generation_config, logits_processor, stopping_criteria, selection.ranks_by_logits)
-    finished = Finished(prefix, beams, int(limits.max()), generation_config, options)
+    last_steps = sorted(set(limits.tolist()))  # known to the host from here on
+    finished = Finished(prefix, beams, last_steps[-1], generation_config, options)
     trace = Trace(generation_config)
     selection.start(prefix, rules)
     stepper = stepper_of(model, beams, model_kwargs)
@@ -105,25 +107,26 @@ def search(
     hypotheses = torch.stack([prefix, torch.zeros_like(prefix)], dim=-1)[:, None]  # [B, 1, P, 2], later [B, K, T, 2]
     totals = torch.zeros(len(prefix), 1, device=prefix.device)  # their log-probabilities
     logits = stepper.start(prefix)  # [B, 1, V]
-    for step in range(1, int(limits.max()) + 1):
+    for step in range(1, last_steps[-1] + 1):
         at_limit = limits[sentences] == step
-        log_probabilities = rules.log_probabilities(logits, hypotheses[..., 0], at_limit)
+        forces_end = step in last_steps
+        log_probabilities = rules.log_probabilities(logits, hypotheses[..., 0], at_limit if forces_end else None)
         trace.record(logits, log_probabilities, beams)
         totals, origins, tokens = selection.continuations(log_probabilities, totals, at_limit)
         hypotheses = torch.cat([_pick(hypotheses, origins), torch.stack([tokens, origins], -1)[:, :, None]], dim=2)
 
         ended = rules.ended(hypotheses[..., 0], at_limit)
         new = ended[:, :beams] & is_open[:, None] & torch.isfinite(totals[:, :beams])
-        if new.any():
-            finished.add(sentences, hypotheses[:, :beams], totals[:, :beams], new, step)
+        finished.add(sentences, hypotheses[:, :beams], totals[:, :beams], new, step)
         totals, chosen = selection.next_beam(totals.masked_fill(ended, -torch.inf))
         hypotheses = _pick(hypotheses, chosen)
 
         is_open = is_open & ~at_limit & finished.can_improve(sentences, totals[:, 0], step + 1, limits, wanted)
-        if not is_open.any():
+        number_open = int(is_open.sum())  # all that the host reads at a step
+        if not number_open:
             break
-        if can_drop and (~is_open).sum() * 8 >= len(is_open):  # dropping copies the rest: not for every sentence
-            kept = is_open.nonzero().squeeze(1)
+        if can_drop and (len(is_open) - number_open) * 8 >= len(is_open):  # dropping copies the rest: not for each
+            kept = places_of(is_open, number_open)
             stepper.keep(kept)
             selection.keep(kept)
             sentences, is_open, hypotheses, totals = (part[kept] for part in (sentences, is_open, hypotheses, totals))
@@ -183,13 +186,15 @@ class Rules:
             return 1
         return self.beams * (2 if self.end is None else 1 + len(self.end))
 
-    def log_probabilities(self, logits: torch.Tensor, tokens: torch.Tensor, at_limit: torch.Tensor) -> torch.Tensor:
-        """Log-probabilities [B, K, V] of the next token after hypotheses [B, K, T], under all processors. The next
-        call may overwrite them."""
+    def log_probabilities(
+        self, logits: torch.Tensor, tokens: torch.Tensor, at_limit: torch.Tensor | None
+    ) -> torch.Tensor:
+        """Log-probabilities [B, K, V] of the next token after hypotheses [B, K, T], under all processors. `at_limit`
+        marks sentences that end here, `None` for none. The next call may overwrite them."""
         log_probabilities = self._log_softmax(logits.float()) if self.needs_probabilities else logits.float()
         if self.processors:
             log_probabilities = self._process(tokens, log_probabilities)
-        if self.forced_end is not None and at_limit.any():
+        if self.forced_end is not None and at_limit is not None:
             log_probabilities = _force(log_probabilities, at_limit, self.forced_end)
         return log_probabilities
 
@@ -310,8 +315,11 @@ class Finished:
         self, sentences: torch.Tensor, hypotheses: torch.Tensor, totals: torch.Tensor, new: torch.Tensor, step: int
     ) -> None:
         """Adds those hypotheses [B, K, T, 2] that are marked `new` [B, K], if they are good enough."""
-        some = new.any(1)
-        sentences, hypotheses, totals, new = (part[some] for part in (sentences, hypotheses, totals, new))
+        if can_look(new):  # this saves work
+            some = new.any(1)
+            if not some.any():
+                return
+            sentences, hypotheses, totals, new = (part[some] for part in (sentences, hypotheses, totals, new))
         scores = self.options.score(totals, step).masked_fill(~new, -torch.inf)
         lengths = torch.full_like(sentences, hypotheses.shape[2])[:, None].expand_as(scores)
         room = self.hypotheses.shape[2] - hypotheses.shape[2]

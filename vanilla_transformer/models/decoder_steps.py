@@ -10,6 +10,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 
+from .host_waits import can_look
+
 
 class Stepper(Protocol):
     """Runs a decoder for a search, from a prefix on, one token of all hypotheses at a time.
@@ -84,7 +86,7 @@ class RowPerBeam:
         """Gives each beam the keys and values of the beam it continues. Those of the source are the same for all."""
         rows = torch.arange(origins.numel(), device=origins.device).view_as(origins)
         origin_rows = rows[:, :1] + origins
-        if torch.equal(origin_rows, rows):
+        if can_look(rows) and torch.equal(origin_rows, rows):
             return
         cache = self.kwargs["past_key_values"]
         (cache.self_attention_cache if is_pair(cache) else cache).reorder_cache(origin_rows.flatten())

@@ -14,7 +14,7 @@ from torch.distributed.tensor import DTensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, is_torchdynamo_compiling
+from transformers.utils import TransformersKwargs
 
 from .beam_search import search
 from .label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
@@ -217,11 +217,11 @@ class TranslationHead:
 
     def _holds_whole_output_layer(self) -> bool:
         """Whether the output matrix can be used without its module. Not if processes share it, nor if an adapter or a
-        hook changes the output, nor under a compiler, which would stop at shapes that depend on the labels."""
+        hook changes the output."""
         layer = self.lm_head
         sharded = self.tp_size is not None or isinstance(layer.weight, DTensor)
         plain = type(layer) is nn.Linear and not (layer._forward_hooks or layer._forward_pre_hooks)
-        return plain and not sharded and not is_torchdynamo_compiling()
+        return plain and not sharded
 
     def _loss(
         self,

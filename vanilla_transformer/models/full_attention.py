@@ -13,6 +13,8 @@ from transformers.masking_utils import create_bidirectional_mask, create_causal_
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 
+from .host_waits import can_look
+
 
 if TYPE_CHECKING:
     from .configuration_vanilla_transformer import VanillaTransformerConfig
@@ -65,7 +67,26 @@ def full_attention_mask(
         return create_causal_mask(
             config=config, inputs_embeds=embeddings, attention_mask=padding_mask, past_key_values=past_key_values
         )
-    return create_bidirectional_mask(config=config, inputs_embeds=embeddings, attention_mask=padding_mask)
+    return full_mask(config, embeddings, padding_mask)
+
+
+def full_mask(
+    config: "VanillaTransformerConfig",
+    embeddings: torch.Tensor,
+    padding_mask: torch.Tensor | None,
+    encoder_hidden_states: torch.Tensor | None = None,
+) -> Any:
+    """The mask of attention in which a token sees all tokens but padding, its own sequence's or the encoder's.
+
+    The library looks whether a mask hides anything, where it can.
+    """
+    return create_bidirectional_mask(
+        config=config,
+        inputs_embeds=embeddings,
+        attention_mask=padding_mask,
+        encoder_hidden_states=encoder_hidden_states,
+        allow_is_bidirectional_skip=padding_mask is None or can_look(embeddings),
+    )
 
 
 def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -16,12 +16,19 @@ from typing import Any, Literal, get_args
 import torch
 import torch.nn.functional as F
 from torch.autograd.function import once_differentiable
+from torch.utils.checkpoint import checkpoint
+from transformers.utils import is_torchdynamo_compiling
+
+from .host_waits import can_look
 
 
 Smoothing = Literal["others", "all", "no_padding"]
 IGNORED_LABEL = -100  # the library's label for positions without a loss
-# Tokens whose logits are held at a time: few enough for the cache of a CPU, enough for fast matrix products.
+# Tokens whose logits are held at a time, an even number. On a CPU: few enough for its cache, enough for fast matrix
+# products.
 TOKENS_AT_A_TIME = 256
+# Bytes of these logits elsewhere: every piece costs kernels and reads the whole output matrix.
+BYTES_AT_A_TIME = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -78,32 +85,57 @@ class LabelSmoothedCrossEntropy:
         and, if it has one, bias [V].
 
         The logits are never held all at once: the loss and its gradient are computed for a few tokens at a time.
-        Positions without a label are skipped.
         """
         real = labels != IGNORED_LABEL
-        total = _SumOfLosses.apply(states[real], weight, bias, labels[real], self)
+        if not torch.is_grad_enabled():  # then nothing needs a gradient
+            weight, bias = weight.detach(), None if bias is None else bias.detach()
+        if is_torchdynamo_compiling():
+            total = self._compiled_sum(states, weight, bias, labels, real)
+        elif can_look(states):
+            total = _SumOfLosses.apply(states[real], weight, bias, labels[real], None, self)
+        else:  # choosing positions by a mask would be a look at it
+            total = _SumOfLosses.apply(*_without_padding(states, weight, bias, labels, real), self)
         return _mean(total, real, num_items_in_batch)
+
+    def _compiled_sum(self, *tensors: torch.Tensor | None) -> torch.Tensor:
+        """What `_SumOfLosses` computes, for a compiler: the backward pass computes the logits of a piece again."""
+        states, weight, bias, labels, real = _without_padding(*tensors)
+
+        def sum_of(piece: torch.Tensor, gold: torch.Tensor, is_real: torch.Tensor) -> torch.Tensor:
+            return _sum(self.of_rows(F.linear(piece, weight, bias), gold), is_real)
+
+        size = _tokens_at_a_time(len(weight))
+        pieces = zip(*(tensor.split(size) for tensor in (states, labels, real)), strict=True)
+        return torch.stack([checkpoint(sum_of, *piece, use_reentrant=False) for piece in pieces]).sum()
 
     def per_token(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The losses [...] of logits [..., V] for gold tokens [...]."""
         return self._losses(logits.float().log_softmax(-1), labels)
 
-    def losses_and_gradient_(self, logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """`per_token` of logits [N, V] and its gradient, softmax(logits) minus the target distribution."""
-        log_probabilities = logits.float().log_softmax(-1)
-        losses = self._losses(log_probabilities, labels)
-        return losses, self._minus_target_(log_probabilities.exp_(), labels)
+    def of_rows(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """`per_token` of logits [N, V]."""
+        return self.per_token(logits, labels)
 
-    def _minus_target_(self, gradient: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Subtracts the target distribution of each label [N] from its row of [N, V], in place."""
+    def losses_and_gradient_(
+        self, logits: torch.Tensor, labels: torch.Tensor, dtype: torch.dtype = torch.float32
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """`per_token` of logits [N, V] and its gradient in `dtype`: softmax(logits) minus the target distribution."""
+        logits = log_probabilities = logits.float().log_softmax(-1)
+        losses = self._losses(log_probabilities, labels)
+        return losses, self._minus_target_(log_probabilities.exp_(), labels, dtype)
+
+    def _minus_target_(self, gradient: torch.Tensor, labels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Subtracts the target distribution of each label [N] from its row of [N, V], in place if it has the type."""
         share, gold = self._share(gradient.shape[-1]), labels[:, None]
         of_gold = gradient.gather(1, gold) - (1 - self.epsilon) - (share if self.smoothing == "all" else 0.0)
         if share:
             of_padding = gradient[:, self.pad_token_id].clone() if self.smoothing == "no_padding" else None
-            gradient -= share
+            # Subtracts and converts in one pass over the memory.
+            out = gradient if gradient.dtype == dtype else torch.empty_like(gradient, dtype=dtype)
+            gradient = torch.sub(gradient, share, out=out)
             if of_padding is not None:
                 gradient[:, self.pad_token_id] = of_padding
-        return gradient.scatter_(1, gold, of_gold)
+        return gradient.to(dtype).scatter_(1, gold, of_gold.to(dtype))
 
     def _losses(self, log_probabilities: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         gold = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)
@@ -125,7 +157,8 @@ CROSS_ENTROPY = LabelSmoothedCrossEntropy(epsilon=0.0)
 
 
 class _SumOfLosses(torch.autograd.Function):
-    """sum(per_token(states @ weight.T + bias, labels)). The forward pass also computes the gradients."""
+    """sum(per_token(states @ weight.T + bias, labels)). The forward pass also computes the gradients that are needed:
+    in an evaluation none."""
 
     @staticmethod
     def forward(
@@ -134,28 +167,38 @@ class _SumOfLosses(torch.autograd.Function):
         weight: torch.Tensor,
         bias: torch.Tensor | None,
         labels: torch.Tensor,
+        real: torch.Tensor | None,
         criterion: LabelSmoothedCrossEntropy,
     ) -> torch.Tensor:
+        """The arguments are those of `of_states` for N tokens. `real` [N] is 0 for padding, whose states are 0 too;
+        `None` for no padding."""
         total = torch.zeros((), dtype=torch.float32, device=states.device)
         # Half precision would lose sums of many small numbers.
-        of_states, of_weight = torch.empty_like(states), torch.zeros_like(weight, dtype=torch.float32)
-        given_dtype, device_type = weight.dtype, states.device.type
-        if torch.is_autocast_enabled(device_type):  # converted once, not for every piece
-            states, weight = (tensor.to(torch.get_autocast_dtype(device_type)) for tensor in (states, weight))
-        of_bias = None if bias is None else torch.zeros_like(bias)
-        pieces = (tensor.split(TOKENS_AT_A_TIME) for tensor in (states, labels, of_states))
-        for piece, gold, of_piece in zip(*pieces, strict=True):
-            losses, gradient = criterion.losses_and_gradient_(F.linear(piece, weight, bias), gold)
-            total += losses.sum()
-            gradient = gradient.to(weight.dtype)
-            of_piece.copy_(gradient @ weight)
-            if weight.dtype == torch.float32:
-                of_weight.addmm_(gradient.t(), piece.float())
-            else:
-                of_weight += gradient.t() @ piece.to(weight.dtype)
+        sums = {"dtype": torch.float32, "device": states.device}
+        of_states = torch.empty_like(states) if ctx.needs_input_grad[0] else None
+        of_weight = torch.zeros(weight.shape, **sums) if ctx.needs_input_grad[1] else None
+        of_bias = torch.zeros(len(weight), **sums) if ctx.needs_input_grad[2] else None
+        given_dtype, dtype = weight.dtype, _dtype_of_products(states, weight)
+        states, weight = states.to(dtype), weight.to(dtype)  # once, not for every piece
+        size = TOKENS_AT_A_TIME if can_look(states) else _tokens_at_a_time(len(weight))
+        for start in range(0, len(states), size):
+            rows = slice(start, start + size)
+            piece, gold, is_real = states[rows], labels[rows], None if real is None else real[rows]
+            if not any(ctx.needs_input_grad):
+                total += _sum(criterion.of_rows(F.linear(piece, weight, bias), gold), is_real)
+                continue
+            # Nobody but the criterion holds the logits, so it can free them.
+            losses, gradient = criterion.losses_and_gradient_(F.linear(piece, weight, bias).float(), gold, dtype)
+            total += _sum(losses, is_real)
             if of_bias is not None:
-                of_bias += gradient.sum(0)
-        ctx.save_for_backward(of_states, of_weight.to(given_dtype), of_bias)
+                of_bias += _sum(gradient, is_real)
+            if of_states is not None:
+                of_states[rows] = gradient @ weight
+            if of_weight is not None and dtype == torch.float32:
+                of_weight.addmm_(gradient.t(), piece)
+            elif of_weight is not None:
+                of_weight += gradient.t() @ piece
+        ctx.save_for_backward(of_states, None if of_weight is None else of_weight.to(given_dtype), of_bias)
         return total
 
     @staticmethod
@@ -163,9 +206,35 @@ class _SumOfLosses(torch.autograd.Function):
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         # Scaled in place: memory is at its peak here, and a copy of the weight's gradient would be the largest tensor.
         # (A second backward pass of the same loss is an error: torch notices the change.)
-        of_states, of_weight, of_bias = ctx.saved_tensors
-        of_bias = None if of_bias is None else of_bias.mul_(gradient)
-        return of_states.mul_(gradient), of_weight.mul_(gradient), of_bias, None, None
+        return *(None if saved is None else saved.mul_(gradient) for saved in ctx.saved_tensors), None, None, None
+
+
+def _without_padding(
+    states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    labels: torch.Tensor,
+    real: torch.Tensor,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None, torch.Tensor, torch.Tensor]:
+    """The same as rows of tokens, with padding that adds nothing to the loss nor to gradients: its states are 0."""
+    states = states.masked_fill(~real.unsqueeze(-1), 0.0).flatten(0, -2)
+    return states, weight, bias, labels.masked_fill(~real, 0).flatten(), real.flatten().float()
+
+
+def _sum(values: torch.Tensor, is_real: torch.Tensor | None) -> torch.Tensor:
+    """The sum of values [N, ...] over N tokens without padding."""
+    if is_real is not None:
+        values = values * is_real.view(-1, *[1] * (values.dim() - 1))
+    return values.sum(0)
+
+
+def _tokens_at_a_time(vocab_size: int) -> int:
+    return max(BYTES_AT_A_TIME // (4 * vocab_size) // 256 * 256, 256)
+
+
+def _dtype_of_products(states: torch.Tensor, weight: torch.Tensor) -> torch.dtype:
+    """The type of `states @ weight.T`, which autocast may choose."""
+    return (states.new_empty(1, 1) @ weight.new_empty(1, 1)).dtype
 
 
 def _mean(total: torch.Tensor, real: torch.Tensor, num_items_in_batch: torch.Tensor | int | None) -> torch.Tensor:

@@ -28,6 +28,7 @@ from transformers.generation import (
     MaxLengthCriteria,
 )
 
+from .host_waits import places_of
 from .search_options import MaskPredictOptions, stored_options
 
 
@@ -158,22 +159,26 @@ def refine(
         iterations: Number of iterations.
     """
     config = model.config
-    positions = torch.arange(int(lengths.max()) + 1, device=lengths.device)
+    known_lengths = lengths.tolist()  # the host waits here and then never again
+    positions = torch.arange(max(known_lengths) + 1, device=lengths.device)
     is_token, is_end = positions < lengths[:, None], positions == lengths[:, None]  # [R, T]
     tokens = torch.full(is_token.shape, config.pad_token_id, device=lengths.device)
     tokens = tokens.masked_fill(is_end, config.eos_token_id)
     log_probabilities = torch.zeros(is_token.shape, device=lengths.device)
     decode = _decoder(model, states, source_mask, is_token | is_end)
-    special_ids = [config.pad_token_id, config.bos_token_id, config.eos_token_id, config.mask_token_id]
+    special = (config.pad_token_id, config.bos_token_id, config.eos_token_id, config.mask_token_id)
+    special_ids = torch.tensor(special, device=lengths.device)
     for iteration in range(iterations):
         masked = is_token & least_probable(
             log_probabilities, is_token, lengths * (iterations - iteration) // iterations
         )
-        if not masked.any():
+        number = sum(length * (iterations - iteration) // iterations for length in known_lengths)
+        if not number:
             return
-        logits = decode(tokens.masked_fill(masked, config.mask_token_id), masked).float()  # [masked, V]
+        places = places_of(masked.flatten(), number)
+        logits = decode(tokens.masked_fill(masked, config.mask_token_id), places).float()  # [masked, V]
         # The length says where a translation starts and ends, so these tokens are never inside it.
-        logits[:, special_ids] = -torch.inf
+        logits.index_fill_(1, special_ids, -torch.inf)
         best, predicted = logits.max(-1)
         tokens = tokens.masked_scatter(masked, predicted)
         log_probabilities = log_probabilities.masked_scatter(masked, best - logits.logsumexp(-1))
@@ -189,8 +194,8 @@ def least_probable(log_probabilities: torch.Tensor, is_token: torch.Tensor, numb
 def _decoder(
     model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The decoder as a function of tokens [R, T] and the positions to predict [R, T]. It returns the logits [N, V] of
-    these positions: others are not projected to the vocabulary."""
+    """The decoder as a function of tokens [R, T] and the N places to predict, which count from the first row on. It
+    returns their logits [N, V]: others are not projected to the vocabulary."""
     packed = model.make_passes(states, source_mask, is_token)
     if packed is not None:
         return packed
@@ -205,7 +210,7 @@ def _decoder(
             encoder_attention_mask=source_mask,
             past_key_values=memory,
         )
-        return model.get_output_embeddings()(output.last_hidden_state[chosen])
+        return model.get_output_embeddings()(output.last_hidden_state.flatten(0, 1)[chosen])
 
     return decode
 
@@ -238,7 +243,8 @@ def candidate_lengths(
     largest = probabilities.shape[1] // 2
     differences = torch.arange(-largest, largest + 1, device=sources.device)
     predicted = sources[:, None] + differences - 1  # [B, 2M + 1]
-    scaled = (predicted.double() * ratio + 0.5).floor().long().clamp(min=1).minimum(limits[:, None])
+    exact = (predicted.cpu().double() * ratio + 0.5).floor().long()  # not every device has float64
+    scaled = exact.to(limits.device).clamp(min=1).minimum(limits[:, None])
     all_lengths = torch.arange(max(int(limits.max()), number) + 1, device=sources.device)
     of_lengths = torch.zeros(len(sources), len(all_lengths), device=sources.device)
     of_lengths.scatter_add_(1, scaled, probabilities.masked_fill(predicted < 1, 0.0))

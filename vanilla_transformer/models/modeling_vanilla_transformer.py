@@ -16,7 +16,6 @@ from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -35,7 +34,7 @@ from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .cpu_dropout import Dropout
 from .decoder_steps import Stepper
 from .embeddings_and_head import TokenEmbedding, TranslationHead
-from .full_attention import eager_attention_forward, full_attention_mask, without_cpu_autocast
+from .full_attention import eager_attention_forward, full_attention_mask, full_mask, without_cpu_autocast
 from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
 from .packed_decoder_steps import make_shared_steps
 from .positions import PositionEncoding, rotate
@@ -51,6 +50,13 @@ class VanillaTransformerEmbedding(TokenEmbedding):
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         return super().forward(input_ids) * self.scale  # [B, T, D]
+
+
+def _join(*layers: nn.Linear | None) -> None:
+    """Notes how wide the one matrix is that the authors' code has in place of these, for the initial weights."""
+    joined = [layer for layer in layers if layer is not None]  # keys may share the queries' layer
+    for layer in joined:
+        layer.joined_features = sum(layer.out_features for layer in joined)
 
 
 class VanillaTransformerAttention(nn.Module):
@@ -85,6 +91,7 @@ class VanillaTransformerAttention(nn.Module):
         self.k_proj = make_key_projection(config.d_model, num_heads * self.d_k)
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
+        _join(self.q_proj, self.k_proj, self.v_proj)
 
     @property
     def key_layer(self) -> nn.Module:
@@ -316,6 +323,8 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         self.self_attn = attention(config, config.decoder_attention_heads, layer_idx, config.decoder_is_causal)
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
+        _join(self.encoder_attn.q_proj)  # the queries come from the target
+        _join(self.encoder_attn.k_proj, self.encoder_attn.v_proj)
         self.encoder_attn_residual = residual(config)
         self.feed_forward = VanillaTransformerFeedForward(config, config.decoder_ffn_dim)
         self.feed_forward_residual = residual(config)
@@ -364,8 +373,8 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
 
     def _init_weights(self, module: nn.Module) -> None:
         """The authors' initialisation, which the paper leaves out: tensor2tensor draws matrices uniformly with unit
-        scale over the mean of fan-in and fan-out (Glorot and Bengio 2010) and embeddings from N(0, 1/d_model), so that
-        they have unit variance once scaled."""
+        scale over the mean of fan-in and fan-out (Glorot and Bengio 2010), queries, keys and values as one matrix, and
+        embeddings from N(0, 1/d_model), so that they have unit variance once scaled."""
         if isinstance(module, nn.Embedding) or module is self.get_output_embeddings():
             init.normal_(module.weight, mean=0.0, std=self.config.d_model**-0.5)
             # A slice does not carry the mark of a loaded weight, which `init` looks for: ask for it here.
@@ -375,7 +384,11 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
             if getattr(module, "bias", None) is not None:
                 init.zeros_(module.bias)
         elif isinstance(module, nn.Linear):
-            init.xavier_uniform_(module.weight, gain=self.config.initializer_gain)
+            gain = self.config.initializer_gain
+            if self.config.initializer == "authors" and hasattr(module, "joined_features"):
+                width, height = module.out_features, module.in_features
+                gain *= math.sqrt((width + height) / (module.joined_features + height))
+            init.xavier_uniform_(module.weight, gain=gain)
             init.zeros_(module.bias)
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
@@ -456,8 +469,13 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
             )
         return torch.arange(length, device=embeddings.device) + offset
 
-    def enter(self, embeddings: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-        """Dropout(embedding + position): what enters the first layer (sections 3.5 and 5.4)."""
+    def enter(
+        self, embeddings: torch.Tensor, positions: torch.Tensor, vectors: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Dropout(embedding + position): what enters the first layer (sections 3.5 and 5.4). A search has computed the
+        vectors of the positions before."""
+        if vectors is not None:
+            return self.dropout(embeddings + vectors)
         return self.dropout(self.embed_positions.encode(embeddings, positions))
 
 
@@ -548,12 +566,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             is_causal=self.config.decoder_is_causal,
             past_key_values=past_self_attention,
         )
-        encoder_attention_mask = create_bidirectional_mask(
-            config=self.config,
-            inputs_embeds=embeddings,
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-        )
+        encoder_attention_mask = full_mask(self.config, embeddings, encoder_attention_mask, encoder_hidden_states)
         positions = self.number(embeddings, past_length)
         source = (encoder_hidden_states, encoder_attention_mask)
         hidden_states = self.run(embeddings, positions, attention_mask, *source, past_key_values, **kwargs)
@@ -568,6 +581,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         encoder_attention_mask: torch.Tensor | None,
         past_key_values: EncoderDecoderCache | None,
         key_positions: torch.Tensor | None = None,
+        position_vectors: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         """Runs the layers on tokens that may be anywhere: `forward` and the beam search both decode with this.
@@ -580,6 +594,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             encoder_attention_mask: Mask of the attention to it.
             past_key_values: Keys and values of earlier tokens; those of these tokens are appended.
             key_positions: Positions of all keys, those in the cache included. By default 0, 1, 2 ...
+            position_vectors: What the encoding adds at the positions, [T, D] or [1, D], if that is known already.
 
         Returns:
             The states [B, T, D] below the output projection.
@@ -589,7 +604,7 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
             if past_key_values is not None:  # a static cache has all its keys from the start
                 length, _ = past_key_values.self_attention_cache.get_mask_sizes(length, 0)
             key_positions = torch.arange(length, device=embeddings.device)
-        hidden_states = self.enter(embeddings, positions)
+        hidden_states = self.enter(embeddings, positions, position_vectors)
         position_arguments = self.self_attention.position_arguments(
             self.embed_positions, positions, key_positions, attention_mask
         )

@@ -26,11 +26,11 @@ import torch.nn.functional as F
 from torch import nn
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
-from transformers.masking_utils import create_bidirectional_mask
 from transformers.utils import is_torchdynamo_compiling
 
 from .decoder_steps import is_pair
-from .full_attention import additive
+from .full_attention import additive, full_mask
+from .positions import AddedPositions, PositionEncoding
 from .search_options import SearchOptions
 
 
@@ -376,29 +376,26 @@ class RowPerSentence:
         self.lm_head, self.decoder, self.beams = model.lm_head, model.model.decoder, beams
         self.states = model_kwargs["encoder_outputs"].last_hidden_state[::beams]
         mask = model_kwargs.get("attention_mask")
-        self.source_mask = create_bidirectional_mask(
-            config=model.config,
-            inputs_embeds=self.states[:, :1],
-            attention_mask=None if mask is None else mask[::beams],
-            encoder_hidden_states=self.states,
-        )
+        source_mask = None if mask is None else mask[::beams]
+        self.source_mask = full_mask(model.config, self.states[:, :1], source_mask, self.states)
         layers = len(self.decoder.layers)
         self_attention = Cache(layers=[GrowingLayer() for _ in range(layers)])
         self.cache = EncoderDecoderCache(self_attention, Cache(layers=[DynamicLayer() for _ in range(layers)]))
         self.prefix_length = 0
+        self.positions = StepPositions(self.decoder.embed_positions, self.decoder.embed_tokens.weight)
 
     def start(self, prefix: torch.Tensor) -> torch.Tensor:
         self.prefix_length = prefix.shape[1]
         embeddings = self.decoder.embed_tokens(prefix)
         mask = self.decoder.self_attention.make_mask(self.decoder.config, embeddings, None, is_causal=True)
         positions = torch.arange(self.prefix_length, device=prefix.device)
-        return self.lm_head(self._run(embeddings, positions, mask)[:, -1:])
+        return self.lm_head(self._run(embeddings, mask, self.prefix_length, positions)[:, -1:])
 
     def step(self, hypotheses: torch.Tensor) -> torch.Tensor:
+        length = hypotheses.shape[2]
         embeddings = self.decoder.embed_tokens(hypotheses[:, :, -1, 0])  # [B, K, D]
-        position = torch.tensor([hypotheses.shape[2] - 1], device=hypotheses.device)  # the same for all beams
         mask = self._visible(hypotheses, embeddings.dtype) if self.beams > 1 else None  # one beam sees everything
-        return self.lm_head(self._run(embeddings, position, mask))
+        return self.lm_head(self._run(embeddings, mask, length, *self.positions(length - 1)))
 
     def keep(self, sentences: torch.Tensor) -> None:
         """Drops all other sentences from the batch."""
@@ -408,17 +405,30 @@ class RowPerSentence:
         if self.source_mask is not None:
             self.source_mask = self.source_mask[sentences]
 
-    def _run(self, embeddings: torch.Tensor, positions: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+    def _run(
+        self,
+        embeddings: torch.Tensor,
+        mask: torch.Tensor | None,
+        length: int,
+        positions: torch.Tensor,
+        vectors: torch.Tensor | None = None,
+    ) -> torch.Tensor:
         acts_on_scores = self.decoder.embed_positions.acts_on == "scores"
-        key_positions = self._key_positions(positions) if acts_on_scores else None
         return self.decoder.run(
-            embeddings, positions, mask, self.states, self.source_mask, self.cache, key_positions=key_positions
+            embeddings,
+            positions,
+            mask,
+            self.states,
+            self.source_mask,
+            self.cache,
+            key_positions=self._key_positions(length, positions.device) if acts_on_scores else None,
+            position_vectors=vectors,
         )
 
-    def _key_positions(self, positions: torch.Tensor) -> torch.Tensor:
+    def _key_positions(self, length: int, device: torch.device) -> torch.Tensor:
         """Positions [P + steps * K] of all keys: those of the prefix, then K at each position."""
-        prefix = torch.arange(self.prefix_length, device=positions.device)
-        generated = torch.arange(self.prefix_length, int(positions[-1]) + 1, device=positions.device)
+        prefix = torch.arange(self.prefix_length, device=device)
+        generated = torch.arange(self.prefix_length, length, device=device)
         return torch.cat([prefix, generated.repeat_interleave(self.beams)])
 
     def _visible(self, hypotheses: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -431,6 +441,34 @@ class RowPerSentence:
         visible = (written_to[..., None] == slots).flatten(2)  # [B, K, steps * K]
         visible = torch.nn.functional.pad(visible, (self.prefix_length, 0), value=True)
         return additive(visible, dtype)[:, None]
+
+
+class StepPositions:
+    """The position of a step, which is the same for all beams, and the vector that is added there.
+
+    Both are computed for many steps at a time: the host would wait for each number that it copies to the device, and
+    sinusoids are computed in float64.
+
+    Args:
+        encoding: The decoder's position encoding.
+        like: A tensor with the device and the type of embeddings.
+    """
+
+    STEPS = 64
+
+    def __init__(self, encoding: PositionEncoding, like: torch.Tensor):
+        self.encoding, self.like = encoding, like
+        self.adds_vectors = type(encoding).encode is AddedPositions.encode and encoding.max_length is None
+        self.first = -self.STEPS
+
+    def __call__(self, position: int) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Returns the position [1] and, if the encoding adds one, the vector [1, D]."""
+        if not self.first <= position < self.first + self.STEPS:
+            self.first = position
+            self.numbers = torch.arange(position, position + self.STEPS, device=self.like.device)
+            self.vectors = self.encoding(self.numbers).to(self.like.dtype) if self.adds_vectors else None
+        step = slice(position - self.first, position - self.first + 1)
+        return self.numbers[step], None if self.vectors is None else self.vectors[step]
 
 
 class GrowingLayer(DynamicLayer):
@@ -481,9 +519,9 @@ class PackedSteps(RowPerSentence):
 
     def step(self, hypotheses: torch.Tensor) -> torch.Tensor:
         tokens, origins = hypotheses[:, :, -1].unbind(-1)  # [B, K]
-        position = torch.tensor([hypotheses.shape[2] - 1])  # the same for all beams
         self.masks.advance(origins)
-        states = self.decoder.enter(self.decoder.embed_tokens(tokens), position).flatten(0, 1)  # [N, D]
+        position = self.positions(hypotheses.shape[2] - 1)
+        states = self.decoder.enter(self.decoder.embed_tokens(tokens), *position).flatten(0, 1)  # [N, D]
         for layer, memory in zip(self.layers, self.memories, strict=True):
             states = layer(states, memory, self.masks)
         logits = self.output(self.decoder.norm(states), out=self.logits[: len(states)])
@@ -520,12 +558,12 @@ class PackedPasses:
         self.output = pack(model.lm_head)
 
     def __call__(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-        """The logits [N, V] of tokens [B, T] at the N positions that `chosen` [B, T] marks."""
+        """The logits [N, V] of tokens [B, T] at the N places `chosen`, which count from the first row on."""
         embeddings = self.decoder.embed_tokens(tokens)
         states = self.decoder.enter(embeddings, self.decoder.number(embeddings)).flatten(0, 1)
         for layer, memory in zip(self.layers, self.memories, strict=True):
             states = layer(states, memory, self.masks)
-        return self.output(self.decoder.norm(states)[chosen.flatten()])
+        return self.output(self.decoder.norm(states)[chosen])
 
 
 def _source_keys_and_values(attention: nn.Module, states: torch.Tensor) -> Sequence[torch.Tensor]:

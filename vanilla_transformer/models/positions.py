@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .configuration_vanilla_transformer import VanillaTransformerConfig
 
 
+# Devices without float64: Apple's, and the meta device, which stands for any.
+WITHOUT_FLOAT64 = ("mps", "meta")
 # The attention implementations of the library that add a `position_bias` to the scores. Others would leave it out.
 WITH_POSITION_BIAS = ("sdpa", "eager", "flex_attention")
 
@@ -90,7 +92,7 @@ class SinusoidalPositions(AddedPositions):
 
     def forward(self, positions: torch.Tensor) -> torch.Tensor:
         # In float32 an angle is off by 3e-4 at position 5,000, more than the rounding of activations.
-        positions = positions.to(torch.float32 if positions.device.type == "mps" else torch.float64)  # [T]
+        positions = positions.to(torch.float32 if positions.device.type in WITHOUT_FLOAT64 else torch.float64)  # [T]
         frequencies = torch.pow(10000.0, -self.exponents(like=positions))  # [D/2]
         angles = positions[:, None] * frequencies  # [T, D/2]
         return self.arrange(angles.sin(), angles.cos())

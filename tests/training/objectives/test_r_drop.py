@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
+from vanilla_transformer.models import host_waits, label_smoothing
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 from vanilla_transformer.training.objectives.cross_entropy import CriterionObjective, make_objective
 from vanilla_transformer.training.objectives.r_drop import RDropCrossEntropy
@@ -29,8 +30,11 @@ def papers_loss(logits, labels, criterion, alpha, number):
 
 @pytest.mark.parametrize(("epsilon", "smoothing"), SMOOTHINGS)
 @pytest.mark.parametrize("number", [None, 700])
-def test_values_and_gradients_are_those_of_autograd(epsilon, smoothing, number):
+@pytest.mark.parametrize("can_look", [True, False])
+def test_values_and_gradients_are_those_of_autograd(monkeypatch, epsilon, smoothing, number, can_look):
     """With more tokens than have their logits at a time, so that pairs must stay together across chunks."""
+    monkeypatch.setattr(host_waits, "FREE_DEVICES", {"cpu"} if can_look else set())
+    monkeypatch.setattr(label_smoothing, "_tokens_at_a_time", lambda vocab_size: 256)
     sentences, length, width, vocabulary = 7, 61, 8, 29
     labels = torch.randint(1, vocabulary, (sentences, length))  # 0 is padding
     labels = labels.masked_fill(torch.rand(labels.shape) < 0.2, -100).repeat(2, 1)
@@ -42,6 +46,8 @@ def test_values_and_gradients_are_those_of_autograd(epsilon, smoothing, number):
     gradients = torch.autograd.grad(expected, (states, weight, bias))
 
     criterion = RDropCrossEntropy(epsilon, smoothing, 0, alpha=5.0)
+    with torch.no_grad():
+        assert_close(criterion.of_states(states, weight, labels, number, bias), expected, rtol=1e-5, atol=1e-5)
     for loss in (
         criterion.of_states(states, weight, labels, number, bias),
         criterion.of_logits(F.linear(states, weight, bias), labels, number),

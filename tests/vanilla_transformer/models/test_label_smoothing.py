@@ -6,11 +6,13 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 from transformers.trainer_pt_utils import LabelSmoother
 
+from vanilla_transformer.models import host_waits
 from vanilla_transformer.models import label_smoothing as loss
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
 
 V, PAD, EPSILON = 11, 0, 0.1
+CRITERION = LabelSmoothedCrossEntropy()
 
 
 def distribution(smoothing: str, gold: int) -> torch.Tensor:
@@ -88,17 +90,38 @@ def test_mistakes_get_a_sentence(arguments, message):
 
 @pytest.mark.parametrize("smoothing", ["others", "all", "no_padding"])
 @pytest.mark.parametrize("epsilon", [0.0, 0.1])
-def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(smoothing, epsilon, monkeypatch):
+@pytest.mark.parametrize("can_look", [True, False])
+def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
+    smoothing, epsilon, can_look, monkeypatch
+):
+    """On a CPU, and as on a device whose numbers the host can't look at."""
     monkeypatch.setattr(loss, "TOKENS_AT_A_TIME", 4)
+    monkeypatch.setattr(host_waits, "FREE_DEVICES", {"cpu"} if can_look else set())
+    monkeypatch.setattr(loss, "_tokens_at_a_time", lambda vocab_size: 4)
     criterion = LabelSmoothedCrossEntropy(epsilon, smoothing, pad_token_id=PAD)
     _, labels = batch()
-    states, weight = torch.randn(3, 5, 6, requires_grad=True), torch.randn(V, 6, requires_grad=True)
+    leaves = [torch.randn(*shape, requires_grad=True) for shape in ((3, 5, 6), (V, 6), (V,))]
+    states, weight, bias = leaves
     for items in (None, 20):
-        expected = criterion.of_logits(states @ weight.T, labels, items)
-        found = criterion.of_states(states, weight, labels, items)
+        expected = criterion.of_logits(F.linear(*leaves), labels, items)
+        found = criterion.of_states(states, weight, labels, items, bias)
         assert_close(found, expected)
-        gradients = torch.autograd.grad(expected * 3, (states, weight))
-        assert_close(torch.autograd.grad(found * 3, (states, weight)), gradients)
+        assert_close(torch.autograd.grad(found * 3, leaves), torch.autograd.grad(expected * 3, leaves))
+        with torch.no_grad():
+            assert_close(criterion.of_states(states, weight, labels, items, bias), expected)
+
+
+def test_a_frozen_output_layer_has_no_gradient():
+    _, labels = batch()
+    states, weight = torch.randn(3, 5, 6, requires_grad=True), torch.randn(V, 6)
+    CRITERION.of_states(states, weight, labels).backward()
+    expected = torch.autograd.grad(CRITERION.of_logits(states @ weight.T, labels), states)[0]
+    assert_close(states.grad, expected)
+
+
+def test_a_piece_has_about_300_mb_of_logits_off_the_cpu():
+    assert loss._tokens_at_a_time(37_000) == 1792
+    assert loss._tokens_at_a_time(10_000_000) == 256
 
 
 def test_states_of_half_precision_keep_their_type():

@@ -9,7 +9,11 @@ from torch.testing import assert_close
 from transformers import AutoModel, AutoModelForSeq2SeqLM
 from transformers.cache_utils import EncoderDecoderCache
 
-from vanilla_transformer import VanillaTransformerForConditionalGeneration, VanillaTransformerModel
+from vanilla_transformer import (
+    VanillaTransformerConfig,
+    VanillaTransformerForConditionalGeneration,
+    VanillaTransformerModel,
+)
 from vanilla_transformer.models import modeling_vanilla_transformer
 from vanilla_transformer.models.cpu_dropout import Dropout
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
@@ -39,21 +43,37 @@ def test_untied_means_three_matrices(make_model):
     assert len({id(weight) for weight in embeddings(make_model(tie_word_embeddings=False))}) == 3
 
 
-def test_the_authors_initialisation(make_config):
-    config = make_config(vocab_size=2000, d_model=64, tie_word_embeddings=False)
+# What the authors' code has in one matrix, times d_model.
+JOINED = {"self_attn.q_proj": 3, "self_attn.k_proj": 3, "self_attn.v_proj": 3}
+JOINED |= {"encoder_attn.k_proj": 2, "encoder_attn.v_proj": 2}
+
+
+@pytest.mark.parametrize("initializer", ["authors", "glorot"])
+def test_initial_weights(make_config, initializer):
+    config = make_config(vocab_size=2000, d_model=64, tie_word_embeddings=False, initializer=initializer)
     model = VanillaTransformerForConditionalGeneration(config)
     for weight in embeddings(model):
         assert weight[3:].std().item() == pytest.approx(64**-0.5, rel=0.05)
     assert not embeddings(model)[0][0].any(), "the padding embedding is zero"
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear) and name != "lm_head":
-            bound = (6 / (module.in_features + module.out_features)) ** 0.5
+            joined = JOINED.get(".".join(name.split(".")[-2:]), 1) if initializer == "authors" else 1
+            bound = (6 / (module.in_features + joined * module.out_features)) ** 0.5
             assert module.weight.abs().max() <= bound, name
             assert module.weight.std().item() == pytest.approx(bound / 3**0.5, rel=0.1), name
             assert not module.bias.any(), name
         elif isinstance(module, nn.LayerNorm):
             assert (module.weight == 1).all(), name
             assert not module.bias.any(), name
+
+
+def test_limits_of_the_base_model_are_the_authors():
+    config = VanillaTransformerConfig(vocab_size=20, encoder_layers=1, decoder_layers=1)
+    layer = VanillaTransformerModel(config).decoder.layers[0]
+    limits = {"q": layer.self_attn.q_proj, "k": layer.self_attn.k_proj, "v": layer.self_attn.v_proj}
+    found = {name: round(part.weight.abs().max().item(), 4) for name, part in limits.items()}
+    assert found == dict.fromkeys("qkv", 0.0541)
+    assert VanillaTransformerConfig.from_preset("tiny").initializer == "glorot", "published figures stay reproducible"
 
 
 def test_embedded_tokens_have_unit_variance(make_config):

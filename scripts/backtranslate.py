@@ -138,12 +138,18 @@ def backtranslate(
         options,
         options.languages,
         partial(lines_in_files, tuple(options.input)),
-        generation_options(options, decoding),
+        {**generation_options(options, decoding), **translated_languages(options)},
         loading,
         workers,
         lambda folder, translation: write_result(folder, translation, options, cleaning),
         seed=options.seed,
     )
+
+
+def translated_languages(options: BacktranslateArguments) -> dict[str, str]:
+    """Returns the languages between which the model translates, as options of `Translator.translate`."""
+    source, target = options.languages if options.direction == "forward" else reversed(options.languages)
+    return {"source_lang": source, "target_lang": target}
 
 
 def generation_options(options: BacktranslateArguments, decoding: DecodingArguments) -> dict[str, Any]:

@@ -79,13 +79,16 @@ def distill(
     workers: WorkerArguments,
 ) -> dict[str, Any]:
     """Translates the sources of the training pairs and writes the new pairs; returns the content of report.json."""
+    if corpus.directions:
+        raise ValueError("distill translates one direction at a time: give source_lang and target_lang.")
     corpus = corpus.with_languages(languages_of_models(corpus.languages, options.model, loading))
     sources = Sources(corpus)
+    source_lang, target_lang = languages_of_corpus(corpus)
     return make_corpus(
         options,
-        languages_of_corpus(corpus),
+        (source_lang, target_lang),
         sources,
-        {"n_best": options.n_best, **vars(decoding)},
+        {"n_best": options.n_best, "source_lang": source_lang, "target_lang": target_lang, **vars(decoding)},
         loading,
         workers,
         lambda folder, translation: write_result(folder, translation, sources.pairs, options, corpus),

@@ -25,9 +25,19 @@ Tokenised, lower-cased text, as Multi30k results are published:
 
     vanilla evaluate --model runs/mine/model --test_files data/test.tok --tokenized --lowercase
 
+How much is lost in capitals, without the final stop, with typos? The same test set in these forms, with a picture:
+
+    vanilla evaluate --model runs/mine/model --test_files data/test --robustness
+
 Several models are an ensemble, which decodes with the mean of their probabilities:
 
     vanilla evaluate --model runs/seed1/model runs/seed2/model --test_files data/test --output_dir ensemble
+
+A model with several directions is evaluated in all of them, or in those given with --directions; each has a subfolder:
+
+    vanilla evaluate --model runs/many/model --test_files "data/test.{source}-{target}" --output_dir evaluation
+
+Then directions.json has all scores and their mean, and directions.png is a heat map, source by target.
 
 The output folder holds results.json, hypotheses.txt and bleu_by_length.png. vanilla compare shows several
 such folders in one table and one picture.
@@ -35,26 +45,30 @@ such folders in one table and one picture.
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
+
+import numpy as np
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.hub.languages import Directions, Languages, fitting_directions, load_directions
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.data.augmentation import Pair
 from vanilla_transformer.training.data.corpus_files import require_language
 from vanilla_transformer.training.data.parallel_corpus import (
     languages_of_corpus,
     languages_of_models,
     load_corpus,
+    of_direction,
     references_of,
 )
 from vanilla_transformer.training.evaluation.metrics import (
@@ -67,14 +81,22 @@ from vanilla_transformer.training.evaluation.metrics import (
     require_same_number,
 )
 from vanilla_transformer.training.evaluation.results import RESULTS, figures_of
-from vanilla_transformer.training.evaluation.test_sets import score_texts, translate_texts
-from vanilla_transformer.training.reports.plots import plot_bleu_by_length
+from vanilla_transformer.training.evaluation.robustness import CLEAN, measure_robustness
+from vanilla_transformer.training.evaluation.test_sets import (
+    mean_figures,
+    rows_by_direction,
+    sacrebleu_tokens,
+    score_texts,
+    translate_texts,
+)
+from vanilla_transformer.training.reports.plots import Bars, plot_bars, plot_bleu_by_length, plot_directions
 from vanilla_transformer.training.reports.tables import aligned
 from vanilla_transformer.training.run_folder.run_directory import versions
 
 
 HYPOTHESES, BASELINE = "hypotheses.txt", "baseline_hypotheses.txt"
-PICTURE = "bleu_by_length.png"
+PICTURE, ROBUSTNESS = "bleu_by_length.png", "robustness.png"
+ALL_DIRECTIONS, HEAT_MAP = "directions.json", "directions.png"
 
 
 @dataclass
@@ -91,9 +113,13 @@ class EvaluationArguments:
     baseline_hypotheses: str | None = key(None, "File with translations to compare with, instead of --baseline_model.")
     bootstrap_samples: int = key(1000, "Samples of the paired bootstrap.")
 
-    tokenized: bool = key(False, "The text is already tokenised: paper_bleu and tokenized_bleu do not tokenise it.")
+    tokenized: bool = key(False, "The text is already tokenised: compound_bleu and tokenized_bleu do not tokenise it.")
     lowercase: bool = key(False, "Lower-case the text for tokenized_bleu only.")
-    sacrebleu_tokens: Literal["13a", "intl", "zh", "char"] = key("13a", "Tokenisation of sacrebleu.")
+    sacrebleu_tokens: Literal["auto", "13a", "intl", "zh", "ja-mecab", "ko-mecab", "char"] = key(
+        "auto", "Tokenisation of sacrebleu; auto: sacreBLEU's own for Chinese, Japanese and Korean, else 13a."
+    )
+    robustness: bool = key(False, "Also translate the test set in the forms that people type: capitals, typos, ...")
+    zero_shot: bool = key(False, "Allow a direction that the model was not trained on.")
     length_bounds: list[int] = key([10, 20, 30, 40, 50], "Source lengths in words that separate the length buckets.")
 
     output_dir: str = key("evaluation", "Folder for scores, translations and the picture.")
@@ -102,6 +128,8 @@ class EvaluationArguments:
     def __post_init__(self) -> None:
         if bool(self.model) == bool(self.hypotheses):
             raise ValueError("Give either --model or --hypotheses: the translations to score.")
+        if self.robustness and not self.model:
+            raise ValueError("--robustness translates the test set in other forms: give --model.")
         if self.baseline_model and self.baseline_hypotheses:
             raise ValueError("Give either --baseline_model or --baseline_hypotheses: there is one comparison.")
         if self.bootstrap_samples < 1:
@@ -115,8 +143,11 @@ def main(argv: list[str] | None = None) -> None:
         types = [EvaluationArguments, DecodingArguments, LoadingArguments, CorpusArguments]
         options, decoding, loading, corpus = parse_arguments(types, __doc__, argv)
         results = evaluate(options, decoding, loading, corpus)
-        for name, result in results.items():
-            print(*([f"\n=== {name} ==="] if len(results) > 1 else []), readable(result), sep="\n")
+        if len(results) > 1 and all("direction" in result for result in results.values()):
+            print(table_of_directions(results))
+        else:
+            for name, result in results.items():
+                print(*([f"\n=== {name} ==="] if len(results) > 1 else []), readable(result), sep="\n")
         print(f"\nall files are in {options.output_dir}")
 
 
@@ -125,11 +156,19 @@ def evaluate(
 ) -> dict[str, dict[str, Any]]:
     """Translates if a model is given, scores, and writes the output folder; returns the results of each test set.
 
-    One test set is written into the folder itself, several into a subfolder each.
+    One test set is written into the folder itself, several into a subfolder each, and so for several directions.
     """
     _require_options_with_effect(options, decoding, loading)
-    corpus = corpus.with_languages(languages(options, loading, corpus))
-    made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE, "test", *corpus.further_test_sets)
+    directions = chosen_directions(options, loading, corpus)
+    if len(directions) > 1 and (options.hypotheses or options.baseline_hypotheses):
+        raise ValueError("Translations in a file belong to one direction: give source_lang and target_lang.")
+    corpus = corpus.with_languages(directions[0])
+    if len(directions) > 1:
+        several = list(map(str, directions))
+        corpus = replace(corpus, source_lang=None, target_lang=None, directions=several)
+    names = ("test", *corpus.further_test_sets)
+    subfolders = [*names, *(_subfolder(str(direction), name) for direction in directions for name in ("", *names))]
+    made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE, ROBUSTNESS, ALL_DIRECTIONS, HEAT_MAP, *subfolders)
     with whole_folder(options.output_dir, made_of=made_of, overwrite=options.overwrite) as folder:
         test_sets = load_corpus(corpus, splits=("test",)).splits
         if len(test_sets) > 1 and (options.hypotheses or options.baseline_hypotheses):
@@ -138,9 +177,42 @@ def evaluate(
         systems = [Translator.from_pretrained(model, **vars(loading)) if model else None for model in models]
         results = {}
         for name, dataset in test_sets.items():
-            subfolder = folder / name if len(test_sets) > 1 else folder
-            results[name] = evaluate_set(name, list(dataset), subfolder, systems, options, decoding, loading, corpus)
+            set_name = name if len(test_sets) > 1 else ""
+            by_direction = rows_by_direction(dataset) or {"": np.arange(len(dataset))}
+            for direction, rows in by_direction.items():
+                subfolder = _subfolder(direction, set_name)
+                one = of_direction(corpus, Languages.parse(direction) if direction else directions[0])
+                pairs = list(dataset.select(rows))
+                result = evaluate_set(name, pairs, folder / subfolder, systems, options, decoding, loading, one)
+                results[subfolder or name] = {**result, **({"direction": direction} if direction else {})}
+        if len(directions) > 1 and len(test_sets) == 1:
+            scores_by_direction = {name: figures_of(result) for name, result in results.items()}
+            means = mean_figures(scores_by_direction)
+            write_json(folder / ALL_DIRECTIONS, {"mean": means, "directions": scores_by_direction})
+            plot_directions(
+                {Languages.parse(name): each["sacrebleu"]["score"] for name, each in scores_by_direction.items()},
+                folder / HEAT_MAP,
+            )
     return results
+
+
+def chosen_directions(options: EvaluationArguments, loading: LoadingArguments, corpus: CorpusArguments) -> Directions:
+    """The directions to evaluate: those given, or all of the model that have the given languages."""
+    if corpus.directions:
+        return corpus.all_directions
+    if options.zero_shot and corpus.languages:
+        return (corpus.languages,)
+    models = (*options.model, *options.baseline_model)
+    where = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+    for model in models:
+        fitting = fitting_directions(load_directions(model, **where), corpus.languages)
+        if len(fitting) > 1:
+            return tuple(fitting)
+    return (languages(options, loading, corpus),)
+
+
+def _subfolder(direction: str, test_set: str) -> str:
+    return ".".join(filter(None, (direction, test_set)))
 
 
 def evaluate_set(
@@ -156,16 +228,25 @@ def evaluate_set(
     """Scores one test set and writes its files; returns the content of results.json."""
     sources, targets = ([pair[side] for pair in pairs] for side in ("source", "target"))
     references = references_of(corpus, name, targets)
-    system = translations(systems[0], options.hypotheses, sources, decoding)
+    direction = {"source_lang": corpus.source_lang, "target_lang": corpus.target_lang, "zero_shot": options.zero_shot}
+    system = translations(systems[0], options.hypotheses, sources, decoding, direction)
     baseline = None
     if options.baseline_model or options.baseline_hypotheses:
-        baseline = translations(systems[1], options.baseline_hypotheses, sources, decoding)
+        baseline = translations(systems[1], options.baseline_hypotheses, sources, decoding, direction)
         write_lines(folder / BASELINE, baseline.texts)
     write_lines(folder / HYPOTHESES, system.texts)
     results = {
         **scores(sources, system, references, baseline, options, corpus),
         **description(name, options, loading, corpus, len(pairs)),
     }
+    if options.robustness:
+        results["robustness"] = measure_robustness(
+            [Pair(*pair) for pair in zip(sources, targets, strict=True)],
+            lambda texts: translations(systems[0], None, texts, decoding, direction).texts,
+            sacrebleu_tokens=_sacrebleu_tokens(options, corpus),
+        )
+        bleu = {name: figure["lowercase"] for name, figure in results["robustness"].items()}
+        plot_bars([Bars("", "sacreBLEU without case", bleu, {}, "{:.1f}", reference=CLEAN)], folder / ROBUSTNESS)
     buckets = [Bucket(**bucket) for bucket in results["by_source_length"]]
     plot_bleu_by_length({"system": buckets}, folder / PICTURE)
     write_json(folder / RESULTS, results)
@@ -197,7 +278,11 @@ class Translations(NamedTuple):
 
 
 def translations(
-    translator: Translator | None, file: str | None, sources: list[str], decoding: DecodingArguments
+    translator: Translator | None,
+    file: str | None,
+    sources: list[str],
+    decoding: DecodingArguments,
+    direction: dict[str, Any],
 ) -> Translations:
     """Reads the translations from a file, or makes them with a model."""
     if file:
@@ -206,7 +291,8 @@ def translations(
         return Translations(texts, None)
     assert translator is not None  # the options give one of the two
     settings = asdict(options_of(translator.model, **vars(decoding)))
-    return Translations(translate_texts(translator, sources, progress=on_terminal(sys.stderr), **settings), settings)
+    texts = translate_texts(translator, sources, progress=on_terminal(sys.stderr), **direction, **settings)
+    return Translations(texts, settings)
 
 
 # --- scores ---
@@ -225,7 +311,7 @@ def scores(
         "target_lang": corpus.target_lang,
         "tokenized": options.tokenized,
         "lowercase": options.lowercase,
-        "sacrebleu_tokens": options.sacrebleu_tokens,
+        "sacrebleu_tokens": _sacrebleu_tokens(options, corpus),
     }
     metrics = measures(**settings)
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
@@ -238,6 +324,11 @@ def scores(
     if baseline is not None and baseline.decoding:
         results["baseline_decoding"] = baseline.decoding
     return results
+
+
+def _sacrebleu_tokens(options: EvaluationArguments, corpus: CorpusArguments) -> str:
+    given = options.sacrebleu_tokens
+    return sacrebleu_tokens(corpus.target_lang) if given == "auto" else given
 
 
 def lengths(hypotheses: list[str], references: list[Reference]) -> dict[str, float]:
@@ -300,6 +391,20 @@ def _one_or_all(value: str | list[str]) -> str | list[str]:
 # --- printed tables ---
 
 
+def table_of_directions(results: dict[str, dict[str, Any]]) -> str:
+    """The scores of all directions, and their means."""
+    scores_by_direction = {name: figures_of(result) for name, result in results.items()}
+    rows = {**scores_by_direction, "mean": mean_figures(scores_by_direction)}
+    names = list(next(iter(rows.values())))
+    cells = [["", *names]]
+    for name, figures in rows.items():
+        cells.append([name, *(f"{figures[each]['score']:.2f}" if each in figures else "" for each in names)])
+    signatures = dict.fromkeys(each["sacrebleu"]["signature"] for each in scores_by_direction.values())
+    return "\n".join(
+        [aligned(cells, numbers_right=True), "", *(f"sacrebleu: {signature}" for signature in signatures)]
+    )
+
+
 def readable(results: dict[str, Any]) -> str:
     """The scores as tables."""
     tables: list[list[tuple[str, ...]]] = [
@@ -313,6 +418,12 @@ def readable(results: dict[str, Any]) -> str:
     if "against_baseline" in results:
         rows = [_comparison_row(name, comparison) for name, comparison in results["against_baseline"].items()]
         tables.append([("paired bootstrap", "system", "baseline", "p-value", "significant (p < 0.05)"), *rows])
+    if "robustness" in results:
+        rows = [
+            (name, f"{each['score']:.2f}", f"{each['lowercase']:.2f}", f"{each['lost']:.0%}")
+            for name, each in results["robustness"].items()
+        ]
+        tables.append([("form of the text", "sacrebleu", "without case", "lost"), *rows])
     return "\n\n".join(map(aligned, tables))
 
 

@@ -31,6 +31,7 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.check_export import SENTENCES, check, require_whole
 from vanilla_transformer.hub.export_folder import export
 from vanilla_transformer.hub.push_folder import files_of, push
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
 from vanilla_transformer.serving.space import APP, MODEL, write_space
 from vanilla_transformer.training.reports.model_card import CardOptions, model_card, rename, require_license
@@ -130,11 +131,17 @@ def write_model(run: Path, folder: Path, name: str, options: ExportArguments) ->
     export(translator.model, folder, translator.tokenizer, target, card=card)
     if (run / LEARNING_CURVE).is_file():
         shutil.copyfile(run / LEARNING_CURVE, folder / LEARNING_CURVE)
-    check(folder, translator, (*SENTENCES, options.example))
+    check(folder, translator, [tag + text for tag in tags_of(translator) for text in (*SENTENCES, options.example)])
+
+
+def tags_of(translator: Translator) -> list[str]:
+    """What asks a model for each of its target languages; one empty text for a model without tags."""
+    return [f"{language_tag(language)} " for language in language_tags(translator.tokenizer)] or [""]
 
 
 def card_options(name: str, translator: Translator, options: ExportArguments) -> CardOptions:
-    translation = next(translator.translate([options.example]))[0].text
+    example = tags_of(translator)[0] + options.example
+    translation = next(translator.translate([example]))[0].text
     return CardOptions(
         repo_id=name,
         license=options.license,
@@ -142,7 +149,7 @@ def card_options(name: str, translator: Translator, options: ExportArguments) ->
         notes=Path(options.notes).read_text(encoding="utf-8") if options.notes else None,
         evaluations=options.evaluations,
         dataset=options.dataset,
-        example=(options.example, translation),
+        example=(example, translation),
     )
 
 

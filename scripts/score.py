@@ -16,7 +16,13 @@ from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal, open_output
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.hub.languages import (
+    Languages,
+    agreed_languages,
+    find_direction,
+    load_directions,
+    load_languages,
+)
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
 from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 
@@ -55,10 +61,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def score_pairs(options: ScoreArguments) -> float:
     """Writes the scores; returns the perplexity of all pairs together."""
-    recorded = load_languages(options.model)
-    source_lang, target_lang = agreed_languages(
-        Languages(options.source_lang, options.target_lang), recorded, options.model
-    )
+    given, several = Languages(options.source_lang, options.target_lang), load_directions(options.model)
+    recorded = find_direction(several, given, options.model) if len(several) > 1 else load_languages(options.model)
+    source_lang, target_lang = agreed_languages(given, recorded, options.model)
     if source_lang is None or target_lang is None:
         raise ValueError(f"{options.model} records no languages: set --source_lang and --target_lang.")
     pairs = pairs_in_files(options.files, source_lang, target_lang, options.columns)
@@ -71,7 +76,13 @@ def score_pairs(options: ScoreArguments) -> float:
     output = open_output(options.output, overwrite=options.overwrite)
     total, tokens = 0.0, 0
     with output as file:
-        for pair_score in translator.score(pairs, progress=bool(options.output) and on_terminal(sys.stderr)):
+        scores = translator.score(
+            pairs,
+            source_lang=source_lang,
+            target_lang=target_lang,
+            progress=bool(options.output) and on_terminal(sys.stderr),
+        )
+        for pair_score in scores:
             file.write(f"{pair_score.log_probability:.6f}\t{pair_score.tokens}\t{pair_score.perplexity:.4f}\n")
             total, tokens = total + pair_score.log_probability, tokens + pair_score.tokens
     if not tokens:

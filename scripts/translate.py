@@ -99,8 +99,10 @@ class TranslateArguments:
         False, "Translate every sentence of a line by itself; for documents, whose lines are paragraphs."
     )
     source_lang: str | None = key(
-        None, "With --split_sentences: language of the input, by which it is split; by default the model's."
+        None, "Language of the input, for a model with several and for --split_sentences; by default the model's."
     )
+    target_lang: str | None = key(None, "Language of the translations, for a model with several.")
+    zero_shot: bool = key(False, "Allow a direction that the model was not trained on.")
 
     window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
 
@@ -162,6 +164,14 @@ class TranslateArguments:
     def with_scores(self) -> bool:
         return self.scores or self.n_best > 1
 
+    @property
+    def languages(self) -> dict[str, Any]:
+        """The options of `Translator.translate` about languages, as far as they are given."""
+        if self.split_sentences and self.target_lang is None:
+            return {}  # then source_lang is for splitting alone
+        names = ("source_lang", "target_lang", "zero_shot")
+        return {name: getattr(self, name) for name in names if getattr(self, name)}
+
     def generation(self, decoding: DecodingArguments) -> dict[str, Any]:
         """Returns the options of `Translator.translate`."""
         return {
@@ -169,6 +179,7 @@ class TranslateArguments:
             "prefix": self.prefix,
             "glossary": Glossary.from_file(self.glossary) if self.glossary else None,
             "split_sentences": self.split_sentences and (self.source_lang or True),
+            **self.languages,
             **vars(decoding),
         }
 

@@ -208,10 +208,10 @@ class _Reader:
 
 def device_of_process() -> str | None:
     """Returns the GPU of one of several processes that torchrun, Accelerate or --processes has started."""
-    rank = os.environ.get("LOCAL_RANK")
-    if rank is None or not torch.cuda.is_available():
+    rank, accelerator = os.environ.get("LOCAL_RANK"), torch.accelerator.current_accelerator(check_available=True)
+    if rank is None or accelerator is None:
         return None
-    return f"cuda:{int(rank) % torch.cuda.device_count()}"
+    return f"{accelerator.type}:{int(rank) % torch.accelerator.device_count()}"
 
 
 # --- what translations depend on ---

@@ -20,8 +20,9 @@ OFTEN_NEEDED = (
 # Rooms whose dataclasses several commands share, and which of their options `--help` shows.
 SHARED = ("vanilla_transformer.command_line", "vanilla_transformer.bulk_translation", "vanilla_transformer.training")
 MAIN = {
-    *("source_lang", "target_lang", "dataset", "train_files", "validation_files", "test_files"),
-    *("vocab_size", "preset", "model_config", "model_name_or_path", "max_tokens", "max_steps", "learning_rate"),
+    *("source_lang", "target_lang", "directions", "dataset", "train_files", "validation_files", "test_files"),
+    *("vocab_size", "preset", "model_config", "model_name_or_path", "max_tokens", "tokens_per_update", "max_steps"),
+    "learning_rate",
     *("warmup_steps", "output_dir", "resume_from_checkpoint", "seed", "eval_steps", "use_cpu", "bf16"),
     *("num_beams", "length_penalty", "backend", "quantization", "device", "processes", "overwrite"),
 }
@@ -33,9 +34,10 @@ RARE = {
 # Better words for options of the library, as they work here.
 HELP = {
     "output_dir": "Folder of the run: recipe, metrics, checkpoints and the final model.",
-    "resume_from_checkpoint": "The word last, or a checkpoint of this run, to continue a run that was stopped.",
+    "resume_from_checkpoint": "last, or a checkpoint of this run, to continue a run that was stopped; auto to start "
+    "or continue it, whichever fits.",
     "num_train_epochs": "Passes over the training text, with --max_steps -1.",
-    "gradient_accumulation_steps": "Batches of an update: more of them act as a larger max_tokens.",
+    "gradient_accumulation_steps": "Batches of an update in each process; better set tokens_per_update.",
     "eval_strategy": "When to evaluate on the validation set.",
     "eval_steps": "Updates between two evaluations.",
     "save_steps": "Updates between two checkpoints.",

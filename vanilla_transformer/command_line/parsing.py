@@ -71,6 +71,8 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
             raise ValueError(f"'--{name}' is not an option: {advice}.")
     namespace, unknown = parser.parse_known_args(words)
     for word in unknown:
+        if "directions" in known and words[max(words.index(word) - 2, 0)].endswith("_lang"):
+            raise ValueError(f"{word!r}: several languages are directions, for example --directions en-de en-fr.")
         fields = _fields_of_models() if "model_config" in known else set()
         hint = suggestion(word.split("=")[0].lstrip("-").replace("-", "_"), known | fields)
         raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
@@ -87,6 +89,7 @@ ADVICE = {
     "beam_size": "the beam size is --num_beams",
     "src_lang": "the languages are --source_lang and --target_lang",
     "tgt_lang": "the languages are --source_lang and --target_lang",
+    "lang_pairs": "several directions are --directions en-de de-en",
 }
 
 

@@ -37,6 +37,8 @@ GROUPS = {
 VERBS = {
     "demo": Verb("train", "scripts.demo", "train a small translator in minutes and show what it learned"),
     "train": Verb("train", "training.train", "train or fine-tune a model from a recipe"),
+    "plan": Verb("train", "training.plan", "what a recipe will cost: memory, FLOPs, hours; no GPU, no data"),
+    "prepare": Verb("train", "training.prepare", "clean and tokenise a recipe's text before training"),
     "tokenizer": Verb("train", "scripts.train_tokenizer", "learn a subword vocabulary"),
     "backtranslate": Verb("train", "scripts.backtranslate", "make training pairs from monolingual text"),
     "distill": Verb("train", "scripts.distill", "translate the training sources with a teacher"),

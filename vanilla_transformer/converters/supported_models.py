@@ -18,9 +18,18 @@ from vanilla_transformer.models.variants import POSITIONS
 
 # Fields that do not change what a trained model computes: used in training only, about outputs, or plain records.
 OUTSIDE_THE_NETWORK = (
-    *("dropout", "attention_dropout", "activation_dropout", "label_smoothing", "initializer_gain", "use_cache"),
+    *(
+        "dropout",
+        "attention_dropout",
+        "activation_dropout",
+        "label_smoothing",
+        "use_cache",
+        "initializer",
+        "initializer_gain",
+    ),
     *("transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict"),
-    *("chunk_size_feed_forward", "id2label", "label2id", "problem_type", "source_lang", "target_lang"),
+    *("chunk_size_feed_forward", "id2label", "label2id", "problem_type"),
+    *("source_lang", "target_lang", "directions"),
 )
 
 

@@ -186,7 +186,14 @@ def specification(model: VanillaTransformerForConditionalGeneration, max_positio
     }
     spec = specs.TransformerSpec(
         specs.TransformerEncoderSpec(config.encoder_layers, config.encoder_attention_heads, **common),
-        specs.TransformerDecoderSpec(config.decoder_layers, config.decoder_attention_heads, **common),
+        specs.TransformerDecoderSpec(
+            config.decoder_layers,
+            config.decoder_attention_heads,
+            # The attention that the engine returns: the mean of all heads of the last layer but one aligns best.
+            alignment_layer=max(config.decoder_layers - 2, 0),
+            alignment_heads=config.decoder_attention_heads,
+            **common,
+        ),
     )
     spec.config.layer_norm_epsilon = config.layer_norm_eps
     spec.encoder.embeddings[0].weight = _copy(model.model.encoder.embed_tokens.weight)

@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # an optional dependency
 logger = logging.get_logger(__name__)
 
 CACHE_FOLDER, FINGERPRINT_FILE = ".ctranslate2", "made_from.json"
-FORMAT = 2  # of a converted model; a change of this number converts every model again
+FORMAT = 3  # of a converted model; a change of this number converts every model again
 _OPEN_BACKENDS: "WeakSet[CTranslate2Backend]" = WeakSet()
 _ENGINE_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
 CONVERTIBLE = ("vanilla_transformer", "marian")  # model types
@@ -221,8 +221,8 @@ class CTranslate2Backend:
                 )
 
     def require_support(self, call: str) -> None:
-        """Refuses attention: the engine does not return that of a given translation."""
-        if call != "score()":
+        """Refuses the attention of every layer and head: the engine returns one matrix, by `attend()`."""
+        if call == "attention=True":
             raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
 
     def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
@@ -237,8 +237,18 @@ class CTranslate2Backend:
         return [sum(result.log_probs[: len(target) - 1]) for result, target in zip(results, targets, strict=True)]
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
-        self.require_support("attend()")
-        raise NotImplementedError  # for mypy: the line above has raised
+        """Returns one matrix for each pair, [1, 1, T, S]: the mean of the heads of the last decoder layer but one."""
+        matrices = []
+        for source, target in zip(sources, targets, strict=True):
+            (result,) = self._translate(
+                [[self.source_tokens[token_id] for token_id in source]],
+                [[self.target_tokens[token_id] for token_id in target[1:]]],  # forced; the engine adds the first token
+                beam_size=1,
+                max_decoding_length=len(target),
+                return_attention=True,
+            )
+            matrices.append(torch.tensor(result.attention[0])[None, None, : len(target)])
+        return [Attention(None, None, matrix) for matrix in matrices]
 
     def generate(
         self,

@@ -164,7 +164,8 @@ class TorchBackend:
         labels = self._padded([ids[1:] for ids in targets])
         logits = self._logits(sources, [ids[:-1] for ids in targets])  # [B, T, V]
         log_probabilities = logits.float().log_softmax(-1).gather(-1, labels["input_ids"][..., None]).squeeze(-1)
-        return log_probabilities.double().masked_fill(labels["attention_mask"] == 0, 0.0).sum(1).tolist()
+        log_probabilities = log_probabilities.masked_fill(labels["attention_mask"] == 0, 0.0)
+        return log_probabilities.cpu().double().sum(1).tolist()  # not every device has float64
 
     def _logits(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> torch.Tensor:
         """Returns the logits [B, T, V] of the token after each target token."""

@@ -1,11 +1,13 @@
-"""The languages of a model: the one it reads and the one it writes.
+"""The languages of a model: the directions in which it translates, each from one language into another.
 
-Training and conversion record them in the model's config as `source_lang` and `target_lang`, in the spelling of the
-corpus (`"en"`). The tokenizers of OPUS-MT models have fields of the same names, which are read if the config has none.
+Training and conversion record them in the model's config, in the spelling of the corpus (`"en"`): a single direction
+as `source_lang` and `target_lang`, several as `directions` (`["en-de", "de-en"]`). The tokenizers of OPUS-MT models
+have fields `source_lang` and `target_lang` too, which are read if the config has none.
 """
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,18 +30,49 @@ class Languages(NamedTuple):
         """Whether both are known."""
         return None not in self
 
+    @classmethod
+    def parse(cls, direction: str) -> "Languages":
+        """Returns the languages of a direction such as `"en-de"`."""
+        words = str(direction).split("-")
+        if len(words) != 2 or not all(words) or words[0] == words[1]:
+            raise ValueError(
+                f"{direction!r} is not a direction: write two languages as in en-de. A code that has a hyphen is "
+                "written with an underscore, as in en-zh_CN."
+            )
+        return cls(*words)
+
 
 FIELDS = ("source_lang", "target_lang")  # of a config and of a tokenizer, in the order of `Languages`
+DIRECTIONS = "directions"  # of the config of a model with several
+Directions = tuple[Languages, ...]
 
 
 def languages_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Languages:
     """Returns the languages that a config records, or else its tokenizer.
 
+    A model with several directions has a source language if they all share it, and so for the target.
+
     Args:
         config: The config of any model.
         tokenizer: The tokenizer that belongs to it.
     """
+    if several := _several(config):
+        return common_languages(several)
     return _recorded(vars(config)) or _recorded(getattr(tokenizer, "init_kwargs", {}))
+
+
+def directions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Directions:
+    """Returns the directions that a config records, or else its tokenizer; none if they are not known."""
+    if several := _several(config):
+        return several
+    languages = languages_of(config, tokenizer)
+    return (languages,) if languages else ()
+
+
+def common_languages(directions: Sequence[Languages]) -> Languages:
+    """Returns the source language that all directions share, and the target language; `None` where they differ."""
+    sides = zip(*directions, strict=True)
+    return Languages(*(side[0] if len(set(side)) == 1 else None for side in sides))
 
 
 def load_languages(name_or_path: str | Path, **options: Any) -> Languages:
@@ -61,11 +94,59 @@ def load_languages(name_or_path: str | Path, **options: Any) -> Languages:
         return Languages() if path is None else _recorded(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
+def load_directions(name_or_path: str | Path, **options: Any) -> Directions:
+    """Returns the directions of a model as `load_languages` returns its languages."""
+    if several := _several(load_config(find_model(name_or_path), **options)):
+        return several
+    languages = load_languages(name_or_path, **options)
+    return (languages,) if languages else ()
+
+
 def record_languages(config: PreTrainedConfig, languages: Languages) -> None:
     """Writes languages into the config of any model, as far as they are known."""
     for name, language in zip(FIELDS, languages, strict=True):
         if language is not None:
             setattr(config, name, language)
+
+
+def record_directions(config: PreTrainedConfig, directions: Sequence[Languages]) -> None:
+    """Writes the directions of a model into its config, in place of those that are there."""
+    if len(directions) == 1:
+        vars(config).pop(DIRECTIONS, None)
+        record_languages(config, directions[0])
+        return
+    setattr(config, DIRECTIONS, list(map(str, directions)))
+    for name in FIELDS:
+        if getattr(config, name, None) is not None:
+            setattr(config, name, None)
+
+
+def fitting_directions(directions: Iterable[Languages], given: Languages) -> list[Languages]:
+    """Returns the directions that have the given languages: in the same spelling or, if there is none, in another."""
+    known = list(directions)
+    exact = [each for each in known if all(one in (None, of) for one, of in zip(given, each, strict=True))]
+    return exact or [
+        each for each in known if not any(one and differ(one, str(of)) for one, of in zip(given, each, strict=True))
+    ]
+
+
+def find_direction(directions: Iterable[Languages], given: Languages, model: str | Path) -> Languages:
+    """Returns the one direction that has the given languages.
+
+    Args:
+        directions: The directions of a model.
+        given: The languages that are given; `None` for one that follows from the others.
+        model: The model's name, for the message.
+    """
+    known = list(directions)
+    fitting = fitting_directions(known, given)
+    if len(fitting) == 1:
+        return fitting[0]
+    names = ", ".join(map(str, known))
+    if fitting:
+        unclear = [name for name, side in zip(FIELDS, zip(*fitting, strict=True), strict=True) if len(set(side)) > 1]
+        raise ValueError(f"{model} translates {names}: give {' and '.join(unclear)}.")
+    raise ValueError(f"{model} was not trained for {given}, only for {names}: choose one of these.")
 
 
 def agreed_languages(given: Languages, recorded: Languages, model: str | Path) -> Languages:
@@ -93,6 +174,11 @@ def differ(language: str, other: str) -> bool:
     """
     first, second = (re.split("[-_]", name)[0].lower() for name in (language, other))
     return first != second and min(len(first), 4) == min(len(second), 4)
+
+
+def _several(config: PreTrainedConfig) -> Directions:
+    recorded = getattr(config, DIRECTIONS, None)
+    return tuple(map(Languages.parse, recorded)) if isinstance(recorded, list) else ()
 
 
 def _recorded(fields: dict[str, Any]) -> Languages:

@@ -187,13 +187,15 @@ def _is_missing_path(name_or_path: str | Path) -> bool:
 
 
 def find_device(name: str | None) -> torch.device:
-    """Returns the device of that name, or without a name a GPU if there is one."""
+    """Returns the device of that name, or without a name a GPU or another accelerator if there is one."""
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
     try:
-        device = torch.device(name or ("cuda" if torch.cuda.is_available() else "cpu"))
+        device = torch.device(name or accelerator or "cpu")
     except RuntimeError as error:
         raise ValueError(f"device={name!r} is unknown to torch: give cpu, cuda or cuda:1, for instance.") from error
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"device={name!r}: this torch sees no GPU. Give cpu, or leave it out.")
+    if device.type not in ("cpu", "meta", getattr(accelerator, "type", None)):
+        seen = "no accelerator" if accelerator is None else f"no {device.type}, only {accelerator.type}"
+        raise ValueError(f"device={name!r}: this torch sees {seen}. Give {accelerator or 'cpu'}, or leave it out.")
     return device
 
 

@@ -97,9 +97,13 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
             Whether embeddings are multiplied by the square root of `d_model` (section 3.4).
         layer_norm_eps (`float`, defaults to 1e-05):
             Added to the variance in layer normalisation. The paper does not state it.
+        initializer (`"authors"` or `"glorot"`, defaults to `"authors"`):
+            How the initial matrices are drawn, which the paper does not state. `"glorot"`: each by its own width and
+            height (Glorot and Bengio 2010). `"authors"`: the same, but the projections of queries, keys and values
+            have the limit of one joined matrix, as in the authors' code (and in effect in fairseq and
+            `torch.nn.MultiheadAttention`); in attention to the source, those of keys and values.
         initializer_gain (`float`, defaults to 1.0):
-            Multiplies the initial matrices of all layers. The paper does not state its initialisation; 1.0 is the
-            value in the authors' code. Small post-norm models learn much faster with about 0.6.
+            Multiplies the initial matrices of all layers. 1.0 is the value in the authors' code.
         share_encoder_decoder_embeddings (`bool`, *optional*):
             Whether source and target tokens share one embedding matrix. `None`: yes if it is possible, that is with
             one vocabulary and `tie_word_embeddings`.
@@ -183,6 +187,7 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
     hash_seed: int = 0
     max_position_embeddings: int = 1024
     scale_embedding: bool = True
+    initializer: Literal["authors", "glorot"] = "authors"
     initializer_gain: float | int = 1.0
     layer_norm_eps: float = 1e-5
     share_encoder_decoder_embeddings: bool | None = None

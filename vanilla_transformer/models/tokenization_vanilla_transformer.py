@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
@@ -116,6 +116,36 @@ def with_mask_token(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBa
     return masking
 
 
+def language_tag(language: str) -> str:
+    """Returns the tag that asks for a target language, as OPUS-MT writes it: `>>de<<` (Johnson et al. 2017)."""
+    return f">>{language}<<"
+
+
+def with_language_tags(tokenizer: PreTrainedTokenizerBase, languages: Iterable[str]) -> PreTrainedTokenizerBase:
+    """Returns a tokenizer that has a tag for each target language: the same one, or a copy with more tokens.
+
+    A tag is a plain token that no normalisation changes: a special one would be split (`split_special_tokens`). It
+    takes the space after it, so a text has the same subwords with and without a tag.
+
+    Args:
+        tokenizer: The joint or source tokenizer.
+        languages: The target languages.
+    """
+    vocabulary = tokenizer.get_vocab()
+    missing = [tag for language in languages if (tag := language_tag(language)) not in vocabulary]
+    if not missing:
+        return tokenizer
+    tagging = copy.deepcopy(tokenizer)
+    tagging.add_tokens([AddedToken(tag, normalized=False, special=False, rstrip=True) for tag in missing])
+    return tagging
+
+
+def language_tags(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Returns the target languages that a tokenizer has tags for, and the id of each tag."""
+    added = sorted(tokenizer.get_added_vocab().items(), key=lambda entry: entry[1])
+    return {token[2:-2]: token_id for token, token_id in added if token.startswith(">>") and token.endswith("<<")}
+
+
 def _check_choices(algorithm: str, normalization: str) -> None:
     for name, value, choices in [
         ("algorithm", algorithm, get_args(Algorithm)),
@@ -181,4 +211,11 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
     return models.Unigram([tuple(entry) for entry in special] + learned, unk_id=len(SPECIAL_TOKENS) - 1)
 
 
-__all__ = ["save_tokenizers", "train_tokenizer", "with_mask_token"]
+__all__ = [
+    "language_tag",
+    "language_tags",
+    "save_tokenizers",
+    "train_tokenizer",
+    "with_language_tags",
+    "with_mask_token",
+]

@@ -2,6 +2,7 @@
 
 pipe = pipeline("vanilla-translation", model="runs/demo/model")
 pipe("When does the train arrive in Berlin?")   # {'translation_text': 'Wann kommt der Zug in Berlin an?', ...}
+pipe("Guten Tag", src_lang="de", tgt_lang="fr")   # a model with several directions
 """
 
 from collections.abc import Iterable
@@ -25,6 +26,8 @@ class TranslationPipeline(Pipeline):
     Texts are split into sentences if sentencex is installed and the model records its languages, except with options
     for single sentences (`n_best`, `prefix`, `attention`). `split_sentences=False` turns it off.
 
+    `src_lang` and `tgt_lang` are the languages of a model with several, as in the library's pipeline.
+
     Args:
         target_tokenizer: The target's tokenizer, for a model object with separate vocabularies. By default it is
             loaded from where the model came from.
@@ -43,7 +46,7 @@ class TranslationPipeline(Pipeline):
             target_tokenizer = load_tokenizers(self.model.name_or_path, **options)[1]
         self.translator = Translator(self.model, self.tokenizer, target_tokenizer)
         if find_spec("sentencex") is not None:
-            self.translator.split_sentences = self.translator.languages.source or False
+            self.translator.split_sentences = self.translator.languages.source or len(self.translator.directions) > 1
 
     def __call__(
         self,
@@ -53,7 +56,7 @@ class TranslationPipeline(Pipeline):
         num_workers: int | None = None,
         **options: Any,
     ) -> Any:
-        options = {**self._forward_params, **options}
+        options = _renamed({**self._forward_params, **options})
         if any(options.get(name) for name in ("prefix", "attention")) or options.get("n_best", 1) != 1:
             options.setdefault("split_sentences", False)
         if isinstance(texts, str):
@@ -77,3 +80,9 @@ class TranslationPipeline(Pipeline):
             {"translation_text": hypothesis.text, "score": hypothesis.score} for hypothesis in outputs["hypotheses"]
         ]
         return results if len(results) > 1 else results[0]
+
+
+def _renamed(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns options of the library's pipeline under the names of `Translator.translate`."""
+    names = {"src_lang": "source_lang", "tgt_lang": "target_lang"}
+    return {names.get(name, name): value for name, value in options.items()}

@@ -38,7 +38,8 @@ class RerankingTranslator:
     def __init__(self, translator: Translator, reverse: Translator, *, weight: float = 1.0, candidates: int = 5):
         if candidates < 2:
             raise ValueError(f"candidates={candidates}: there is nothing to rank. Give 2 or more.")
-        agreed_languages(Languages(*reversed(translator.languages)), reverse.languages, "the reverse model")
+        if len(translator.directions) == len(reverse.directions) == 1:
+            agreed_languages(Languages(*reversed(translator.languages)), reverse.languages, "the reverse model")
         self.translator, self.reverse = translator, reverse
         self.weight, self.candidates = weight, candidates
 
@@ -61,6 +62,9 @@ class RerankingTranslator:
             raise ValueError("Samples have no score to rank them by: leave out sample, or the reverse model.")
         if n_best > self.candidates:
             raise ValueError(f"n_best={n_best} is more than the {self.candidates} candidates: give more candidates.")
+        languages = Languages(options.get("source_lang"), options.get("target_lang"))
+        if not all(isinstance(language, str | None) for language in languages):
+            raise ValueError("With a reverse model, all texts have the same languages: give one of each.")
         waiting = deque[str]()  # texts whose translations are not there yet, at most a window
 
         def noted() -> Iterator[str]:
@@ -69,15 +73,21 @@ class RerankingTranslator:
                 yield text
 
         proposals = self.translator.translate(noted(), n_best=self.candidates, **options)
-        return self._ranked(waiting, proposals, n_best)
+        return self._ranked(waiting, proposals, n_best, languages)
 
     def _ranked(
-        self, texts: deque[str], proposals: Iterator[list[Hypothesis]], n_best: int
+        self, texts: deque[str], proposals: Iterator[list[Hypothesis]], n_best: int, languages: Languages
     ) -> Iterator[list[Hypothesis]]:
         while window := list(islice(proposals, self.translator.window)):
             sources = [texts.popleft() for _ in window]
             reverse_scores = self.reverse.score(
-                (each.text, source) for source, hypotheses in zip(sources, window, strict=True) for each in hypotheses
+                (
+                    (each.text, source)
+                    for source, hypotheses in zip(sources, window, strict=True)
+                    for each in hypotheses
+                ),
+                source_lang=languages.target,
+                target_lang=languages.source,
             )
             for hypotheses in window:
                 scores = [

@@ -7,8 +7,10 @@
     translator(["The cat sleeps.", "I am reading a book."])     # a list, in the order given
     Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")   # several times as fast
 
-Any encoder-decoder of the library that translates can be used: this package's, MarianMT, T5. Several threads may share
-one `Translator`.
+    translator("Guten Tag", source_lang="de", target_lang="fr")   # a model with several directions
+
+Any encoder-decoder of the library that translates can be used: this package's, MarianMT, NLLB, M2M100, mBART-50, T5.
+Several threads may share one `Translator`.
 """
 
 import math
@@ -17,7 +19,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain, islice, repeat
 from pathlib import Path
 from typing import Any
@@ -29,7 +31,7 @@ from transformers.utils import logging
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
 from vanilla_transformer.engines.torch_engine import TorchBackend, longest_sequence
-from vanilla_transformer.hub.languages import Languages, languages_of
+from vanilla_transformer.hub.languages import Directions, Languages, languages_of
 from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, find_model, load_tokenizers
 from vanilla_transformer.models.search_options import (
     BeamSearchOptions,
@@ -41,6 +43,7 @@ from vanilla_transformer.models.search_options import (
 )
 
 from .glossary import Glossary, continuing_tokens
+from .language_conventions import Convention, convention_of
 from .long_texts import MAX_SOURCE_TOKENS, Pieces
 from .required_terms import LexicalConstraints
 
@@ -244,6 +247,16 @@ class Translator:
         """The languages that the model records; `None` for those that it does not."""
         return languages_of(self.backend.config, self.tokenizer)
 
+    @property
+    def directions(self) -> Directions:
+        """The directions that the model records; none if it does not say."""
+        return self._convention.directions
+
+    @cached_property
+    def _convention(self) -> Convention:
+        """How the model is told the languages of a text."""
+        return convention_of(self.backend.config, self.tokenizer)
+
     def __call__(self, texts: str | Iterable[str], **options: Any) -> str | list[str]:
         """Returns the best translation of each text as text; the options are those of `translate`."""
         if isinstance(texts, str):
@@ -261,6 +274,9 @@ class Translator:
         progress: bool = False,
         split_sentences: bool | str | None = None,
         glossary: GlossaryOption | Iterable[GlossaryOption] = None,
+        source_lang: str | Iterable[str | None] | None = None,
+        target_lang: str | Iterable[str | None] | None = None,
+        zero_shot: bool = False,
         first_number: int = 1,
         **generation: Any,
     ) -> Iterator[list[Hypothesis]]:
@@ -281,6 +297,10 @@ class Translator:
                 score is the sum of the sentences'.
             glossary: Terms and their translations, as a `Glossary` or a dict: one for all texts, or one (or `None`)
                 for each text. A translation contains the target term for each source term of its text.
+            source_lang: The language of the texts, or of each text, if the model has several.
+            target_lang: The language of the translations, or of each, if the model has several. A text may also have
+                the model's tag in front: `>>de<< Hello.`
+            zero_shot: Whether the model may be asked for a direction that it was not trained on.
             first_number: The number of the first text in warnings and errors.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
@@ -303,7 +323,13 @@ class Translator:
         if attention:
             self.backend.require_support("attention=True")
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
-        numbered = enumerate(_requests(texts, prefix, glossary), start=first_number)
+        if isinstance(target_lang, str) and isinstance(source_lang, str | None):
+            self._languages("", source_lang, target_lang, zero_shot)  # refuses now what all texts would be refused for
+        requests = (
+            replace(request, languages=self._languages(request.text, *request.languages, zero_shot))
+            for request in _requests(texts, prefix, glossary, source_lang, target_lang)
+        )
+        numbered = enumerate(requests, start=first_number)
         in_pieces = bool(split_sentences) or self.long_texts == "chunk"
         total = None if in_pieces else _length_of(texts)
         bar = logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress)
@@ -312,26 +338,45 @@ class Translator:
         if not in_pieces:
             return run(numbered)
         language = split_sentences if isinstance(split_sentences, str) else None
-        if language is None:
+        if language is None and source_lang is None and len(self.directions) <= 1:
             language = self._source_language() if split_sentences else self.languages.source or "en"
         return self._translate_pieces(numbered, language, bool(split_sentences), run)
 
-    def score(self, pairs: Iterable[tuple[str, str]], *, progress: bool = False) -> Iterator[TranslationProbability]:
-        """Yields the probability of the target of each (source, target), in the order given."""
-        self.backend.require_support("score()")
-        return self._score_windows(pairs, logging.tqdm(desc="scoring", unit=" pairs", disable=not progress))
+    def score(
+        self,
+        pairs: Iterable[tuple[str, str]],
+        *,
+        source_lang: str | None = None,
+        target_lang: str | None = None,
+        progress: bool = False,
+    ) -> Iterator[TranslationProbability]:
+        """Yields the probability of the target of each (source, target), in the order given.
 
-    def attend(self, source: str, target: str) -> Hypothesis:
+        Args:
+            pairs: Texts and translations.
+            source_lang: The language of the texts, if the model has several.
+            target_lang: The language of the translations, if the model has several.
+            progress: Whether to show a progress bar.
+        """
+        self.backend.require_support("score()")
+        given = Languages(source_lang, target_lang)
+        bar = logging.tqdm(desc="scoring", unit=" pairs", disable=not progress)
+        return self._score_windows(pairs, given, bar)
+
+    def attend(
+        self, source: str, target: str, *, source_lang: str | None = None, target_lang: str | None = None
+    ) -> Hypothesis:
         """Returns a given translation with its attention weights, as if the search had written it."""
         self.backend.require_support("attend()")
-        ids, target_ids = self._encode_pair(1, source, target)
+        ids, target_ids = self._encode_pair(1, source, target, self._languages(source, source_lang, target_lang))
         return self._with_attention([Hypothesis(target)], [ids], [[self._start_token(), *target_ids]])[0]
 
-    def number_of_tokens(self, text: str) -> int:
-        """Returns how many tokens the model reads for a source text, its end included."""
+    def number_of_tokens(self, text: str, *, target: bool = False) -> int:
+        """Returns how many tokens the model reads for a source text, or writes for a target text, the end included."""
         _require_text(1, text)
         with _TOKENIZER_LOCK:
-            return len(self.tokenizer(text)["input_ids"])
+            encoded = self.target_tokenizer(text_target=text) if target else self.tokenizer(text)
+        return len(encoded["input_ids"])
 
     def _decoding(self, n_best: int, sample: bool, generation: dict[str, Any]) -> "_Decoding":
         """Checks the options of a call, and fills in the model's and the search's own."""
@@ -355,6 +400,14 @@ class Translator:
             raise ValueError(f"n_best={n_best} is more than {search.breadth}={search.width} can find.")
         return _Decoding(search, search, n_best, others)
 
+    # --- languages of texts ---
+
+    def _languages(self, text: str, source: str | None, target: str | None, zero_shot: bool = False) -> Languages:
+        """Returns the languages of a text: those given, or those that follow from the model or from its tag."""
+        if source is None and target is None and isinstance(text, str) and self._convention.names_target(text):
+            return Languages()
+        return self._convention.resolve(Languages(source, target), zero_shot=zero_shot)
+
     # --- sentences of texts ---
 
     def _source_language(self) -> str:
@@ -368,28 +421,28 @@ class Translator:
     def _translate_pieces(
         self,
         numbered: "Iterator[tuple[int, _Request]]",
-        language: str,
+        language: str | None,
         into_sentences: bool,
         translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts piece by piece: sentences, and parts of what is too long for the model."""
-        cut: deque[Pieces] = deque()  # the texts whose translation is not complete yet
+        cut: deque[tuple[Pieces, str | None]] = deque()  # texts whose translation is not complete yet, and into what
         how = {"sentences": into_sentences, **(self._limit_of_pieces() if self.long_texts == "chunk" else {})}
 
         def requests() -> "Iterator[tuple[int, _Request]]":
             for number, request in numbered:
                 _require_text(number, request.text)
-                pieces = Pieces.of(request.text, language, **how)
-                cut.append(pieces)
+                pieces = Pieces.of(request.text, language or request.languages.source or "en", **how)
+                cut.append((pieces, request.languages.target or self.languages.target))
                 for text, prefix in zip(pieces.texts or [""], chain([request.prefix], repeat(None)), strict=False):
                     yield number, replace(request, text=text, prefix=prefix)
 
         translations = translate(requests())
         for (first,) in translations:
-            pieces = cut.popleft()
+            pieces, target_language = cut.popleft()
             rest = [hypothesis for (hypothesis,) in islice(translations, len(pieces.texts) - 1 if pieces.texts else 0)]
             if into_sentences or rest:
-                first = _joined(pieces, [first, *rest], self.languages.target)
+                first = _joined(pieces, [first, *rest], target_language)
             yield [first]
 
     def _limit_of_pieces(self) -> dict[str, Any]:
@@ -433,12 +486,17 @@ class Translator:
                 bar.update(len(sources) - len(sizes))
                 yield from results
 
-    def _score_windows(self, pairs: Iterable[tuple[str, str]], bar: Any) -> Iterator[TranslationProbability]:
+    def _score_windows(
+        self, pairs: Iterable[tuple[str, str]], given: Languages, bar: Any
+    ) -> Iterator[TranslationProbability]:
         """Scores pairs, a window at a time."""
         numbered = enumerate(pairs, start=1)
         with bar:
             while window := list(islice(numbered, self.window)):
-                encoded = [self._encode_pair(number, source, target) for number, (source, target) in window]
+                encoded = [
+                    self._encode_pair(number, source, target, self._languages(source, *given))
+                    for number, (source, target) in window
+                ]
                 sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
                 results: dict[int, TranslationProbability] = {}
                 for batch in self._batches(sizes):
@@ -472,11 +530,13 @@ class Translator:
         _require_text(number, text)
         if not text.strip():
             return None
-        prefix_ids = [self._start_token()]
+        with _TOKENIZER_LOCK:
+            first_tokens = self._convention.first_tokens(self.target_tokenizer, request.languages)
+        prefix_ids = [self._start_token(), *first_tokens]
         if request.prefix:
             prefix_ids += self._encode_part(number, request.prefix)
         terms = [self._encode_part(number, term) for term in request.glossary.terms_for(text)]
-        ids = self._encode(number, text)
+        ids = self._encode(number, text, request.languages)
         if len(_SENTENCE_END.findall(text)) >= SEVERAL_SENTENCES:
             logger.warning_once(
                 "A text has several sentences, but models are trained on single ones and may drop the rest: "
@@ -490,21 +550,23 @@ class Translator:
         with _TOKENIZER_LOCK:
             return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
 
-    def _encode_pair(self, number: int, source: str, target: str) -> tuple[list[int], list[int]]:
+    def _encode_pair(self, number: int, source: str, target: str, languages: Languages) -> tuple[list[int], list[int]]:
         for text in (source, target):
             _require_text(number, text)
         with _TOKENIZER_LOCK:
+            self._convention.set_languages(self.target_tokenizer, languages)
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
         if len(target_ids) > (limit := self._longest_text()):
             raise ValueError(
                 f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
                 "drop it."
             )
-        return self._encode(number, source), target_ids
+        return self._encode(number, source, languages), target_ids
 
-    def _encode(self, number: int, text: str) -> list[int]:
+    def _encode(self, number: int, text: str, languages: Languages) -> list[int]:
         with _TOKENIZER_LOCK:
-            ids = self.tokenizer(text)["input_ids"]
+            self._convention.set_languages(self.tokenizer, languages)
+            ids = self.tokenizer(self._convention.tagged(text, languages))["input_ids"]
         if len(ids) > (limit := self._longest_text()):
             logger.warning(
                 f"Text {number} has {len(ids)} tokens; {self._limited_by('reads')} {limit}: the rest is cut off. "
@@ -647,25 +709,33 @@ def _load_same_tokenizers(
 
 @dataclass(frozen=True)
 class _Request:
-    """A text, the beginning of its translation, and the terms that it must contain."""
+    """A text, the beginning of its translation, the terms that it must contain, and the languages of both."""
 
     text: str
     prefix: str | None
     glossary: Glossary
+    languages: Languages
 
 
 def _requests(
     texts: Iterable[str],
     prefix: str | Iterable[str | None] | None,
     glossary: GlossaryOption | Iterable[GlossaryOption],
+    source_lang: str | Iterable[str | None] | None,
+    target_lang: str | Iterable[str | None] | None,
 ) -> Iterator[_Request]:
-    """Puts a prefix and a glossary with each text."""
+    """Puts a prefix, a glossary and the given languages with each text."""
     if isinstance(glossary, Glossary | Mapping | None):
         glossary = _as_glossary(glossary)  # once for all texts
     number = _length_of(texts)
     with_prefix = _paired(texts, prefix, str, "prefixes", number)
-    with_both = _paired(with_prefix, glossary, Glossary, "glossaries", number)
-    return (_Request(text, start, _as_glossary(terms)) for (text, start), terms in with_both)
+    with_terms = _paired(with_prefix, glossary, Glossary, "glossaries", number)
+    with_source = _paired(with_terms, source_lang, str, "source languages", number)
+    with_all = _paired(with_source, target_lang, str, "target languages", number)
+    return (
+        _Request(text, start, _as_glossary(terms), Languages(source, target))
+        for (((text, start), terms), source), target in with_all
+    )
 
 
 def _paired(

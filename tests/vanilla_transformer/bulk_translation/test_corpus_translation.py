@@ -3,6 +3,7 @@
 import gzip
 from functools import partial
 from itertools import islice
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -85,12 +86,12 @@ def test_shards_are_read_in_any_order(tmp_path):
 
 def test_each_process_has_the_gpu_of_its_rank(monkeypatch):
     monkeypatch.delenv("LOCAL_RANK", raising=False)
-    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda check_available: SimpleNamespace(type="xpu"))
+    monkeypatch.setattr("torch.accelerator.device_count", lambda: 4)
     assert device_of_process() is None  # one process: the usual choice
     monkeypatch.setenv("LOCAL_RANK", "5")
-    assert device_of_process() == "cuda:1"
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert device_of_process() == "xpu:1"
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda check_available: None)
     assert device_of_process() is None
 
 

@@ -284,6 +284,15 @@ def test_it_can_be_pickled(translators, saved):
 # --- what the engine lacks ---
 
 
+def test_its_attention_is_the_mean_of_the_heads_of_the_last_layer_but_one(translators):
+    here, there = translators
+    for source, target in ((TEXTS[1], "the dog and a cat"), (TEXTS[0], "A"), (TEXTS[2], "")):
+        expected, hypothesis = here.attend(source, target), there.attend(source, target)
+        assert (hypothesis.tokens, hypothesis.source_tokens) == (expected.tokens, expected.source_tokens)
+        torch.testing.assert_close(hypothesis.attention[0, 0], expected.attention[-2].mean(0), rtol=1e-4, atol=1e-5)
+        assert hypothesis.alignment == expected.alignment
+
+
 def test_options_it_lacks_are_named(translators):
     _, there = translators
     with pytest.raises(ValueError, match=r"CTranslate2 lacks the option repetition_penalty: leave it out, or"):
@@ -294,8 +303,6 @@ def test_options_it_lacks_are_named(translators):
         there(TEXTS, penalty="other")
     with pytest.raises(ValueError, match=r"CTranslate2 does not support attention=True"):
         list(there.translate(TEXTS, attention=True))
-    with pytest.raises(ValueError, match=r"CTranslate2 does not support attend\(\)"):
-        there.attend("a", "b")
 
 
 def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):

@@ -139,9 +139,16 @@ def test_the_reason_is_the_first_line():
     assert all(issubclass(error, Exception) for error in LOADING_ERRORS)
 
 
-def test_devices():
+@pytest.mark.parametrize(
+    ("accelerator", "message"), [(None, "sees no accelerator. Give cpu"), ("mps", "sees no cuda, only mps. Give mps")]
+)
+def test_devices(monkeypatch, accelerator, message):
+    found = None if accelerator is None else torch.device(accelerator)
+    monkeypatch.setattr("torch.accelerator.current_accelerator", lambda check_available: found)
     assert find_device("cpu") == torch.device("cpu")
-    assert find_device(None).type == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert find_device(None).type == (accelerator or "cpu")
+    with pytest.raises(ValueError, match=message):
+        find_device("cuda:1")
     with pytest.raises(ValueError, match="device='toaster' is unknown to torch"):
         find_device("toaster")
 

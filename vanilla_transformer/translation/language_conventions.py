@@ -1,0 +1,166 @@
+"""How a model with several languages is told which: each kind of model has its own convention.
+
+| models | the languages are |
+|---|---|
+| this package's, multi-target OPUS-MT | a tag in front of the text: `>>de<< Where is the station?` |
+| NLLB, M2M100, mBART-50 | codes of the tokenizer; the translation starts with that of its language |
+| T5 | words in front of the text: `translate English to German: ` |
+
+A model with one direction is told nothing.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from vanilla_transformer.hub.languages import Directions, Languages, directions_of, fitting_directions
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
+
+
+@dataclass(frozen=True)
+class Convention:
+    """What a model is told about a text; here nothing.
+
+    Args:
+        directions: The directions that the model records; none if it does not say.
+        targets: The languages that it can be asked for.
+    """
+
+    directions: Directions = ()
+    targets: tuple[str, ...] = ()
+    tells_source: ClassVar[bool] = False  # whether the model is told the source language too
+
+    def tagged(self, text: str, languages: Languages) -> str:
+        """Returns the text with what goes in front of it."""
+        return text
+
+    def set_languages(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> None:
+        """Tells the tokenizer the languages, if it has them as a state."""
+
+    def first_tokens(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> list[int]:
+        """Returns the tokens that a translation starts with, after the decoder's first token."""
+        return []
+
+    def names_target(self, text: str) -> bool:
+        """Whether the text itself says its target language."""
+        return False
+
+    def resolve(self, given: Languages, *, zero_shot: bool = False) -> Languages:
+        """Returns the languages of a text, or refuses them.
+
+        Args:
+            given: The languages that are given; `None` for those that follow from the model.
+            zero_shot: Whether the model may be asked for a direction that it was not trained on.
+        """
+        if not self.directions:
+            source = self._code(given.source) if given.source and self.tells_source else given.source
+            return Languages(source, given.target and self._code(given.target))
+        names = ", ".join(map(str, self.directions))
+        fitting = fitting_directions(self.directions, given)
+        targets, sources = ({each[side] for each in fitting} for side in (1, 0))
+        if len(targets) == 1:
+            return Languages(given.source or (sources.pop() if len(sources) == 1 else None), targets.pop())
+        if fitting:
+            raise ValueError(f"The model translates {names}: give target_lang.")
+        known = {each.target for each in self.directions}
+        if zero_shot and given.target in known:
+            return given
+        remedy = "choose one of these"
+        if given.target in known and len(self.directions) > 1:
+            remedy += ", or try it with zero_shot (--zero_shot)"
+        raise ValueError(f"The model was not trained for {given}, only for {names}: {remedy}.")
+
+    def _code(self, language: str) -> str:
+        """Returns the model's own name of a language, such as `de_DE` for `de`."""
+        if not self.targets or language in self.targets:
+            return language
+        similar = [code for code in self.targets if code.split("_")[0] == language]
+        if len(similar) == 1:
+            return similar[0]
+        known = similar or self.targets
+        shown = ", ".join(known[:20]) + (" and others" if len(known) > 20 else "")
+        raise ValueError(f"The model has no language {language!r}: give one of {shown}.")
+
+
+class LanguageTags(Convention):
+    """A tag in front of the source text (Johnson et al. 2017)."""
+
+    def tagged(self, text: str, languages: Languages) -> str:
+        return f"{language_tag(languages.target)} {text}" if languages.target else text
+
+    def names_target(self, text: str) -> bool:
+        match = re.match(r"\s*>>(\S+?)<<", text)
+        return match is not None and match[1] in self.targets
+
+
+class LanguageCodes(Convention):
+    """Codes that the tokenizer knows; the translation starts with the token of its language."""
+
+    tells_source = True
+
+    def set_languages(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> None:
+        if languages.source is not None:
+            tokenizer.src_lang = languages.source
+        if languages.target is not None:
+            tokenizer.tgt_lang = languages.target
+
+    def first_tokens(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> list[int]:
+        if languages.target is None:
+            return []
+        names = getattr(tokenizer, "lang_code_to_token", {})  # M2M100 has __de__ for de
+        return [tokenizer.convert_tokens_to_ids(names.get(languages.target, languages.target))]
+
+
+@dataclass(frozen=True)
+class TextPrefixes(Convention):
+    """Words in front of the source text, from `task_specific_params` of the config.
+
+    Args:
+        words: The words of each direction.
+    """
+
+    words: tuple[tuple[Languages, str], ...] = ()
+
+    def tagged(self, text: str, languages: Languages) -> str:
+        return dict(self.words).get(languages, "") + text
+
+    def names_target(self, text: str) -> bool:
+        return any(text.startswith(words) for _, words in self.words)
+
+
+def convention_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> Convention:
+    """Returns the convention of a model, by its config and tokenizer."""
+    directions = directions_of(config, tokenizer)
+    if tags := tuple(language_tags(tokenizer)):
+        return LanguageTags(directions, tags)
+    if opus := _languages_of_tags(getattr(tokenizer, "supported_language_codes", ())):
+        return LanguageTags(targets=opus)  # the target in the config is a family of languages, such as "roa"
+    if hasattr(tokenizer, "src_lang") and hasattr(tokenizer, "tgt_lang"):
+        return LanguageCodes(directions, _codes(tokenizer))
+    if words := _prefixes(config):
+        return TextPrefixes(tuple(languages for languages, _ in words), words=words)
+    return Convention(directions)
+
+
+def _languages_of_tags(tags: Iterable[str]) -> tuple[str, ...]:
+    return tuple(tag[2:-2] for tag in tags)
+
+
+def _codes(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+    if hasattr(tokenizer, "lang_code_to_token"):
+        return tuple(tokenizer.lang_code_to_token)
+    return tuple(token for token in tokenizer.all_special_tokens if re.fullmatch(r"[a-z]{2,3}_[A-Z][A-Za-z]+", token))
+
+
+def _prefixes(config: PreTrainedConfig) -> tuple[tuple[Languages, str], ...]:
+    """Returns the words in front of the text for each direction of a T5."""
+    tasks = getattr(config, "task_specific_params", None) or {}
+    found = []
+    for name, options in tasks.items():
+        match = re.fullmatch(r"translation_(\w+)_to_(\w+)", name)
+        if match and isinstance(options, dict) and options.get("prefix"):
+            found.append((Languages(match[1], match[2]), options["prefix"]))
+    return tuple(found)

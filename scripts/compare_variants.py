@@ -8,7 +8,8 @@ of vanilla train works here too. Each variant is a run of its own in OUTPUT_DIR/
 again, and interrupted ones resume, so the command can be repeated.
 
 OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the
-validation set, training speed and number of parameters.
+validation set, training speed and number of parameters; losses.png shows how the validation loss fell, if the recipe
+evaluates during training. With --seeds 1 2, every variant is trained twice.
 """
 
 import json
@@ -26,10 +27,9 @@ from vanilla_transformer.training.arguments.corpus_arguments import CorpusArgume
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
-from vanilla_transformer.training.evaluation.results import RESULTS, read_results
-from vanilla_transformer.training.reports.plots import Bars, plot_bars, read_metrics
+from vanilla_transformer.training.evaluation.results import read_results
+from vanilla_transformer.training.reports.plots import Bars, plot_bars, plot_losses, read_metrics
 from vanilla_transformer.training.reports.tables import aligned
-from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints
 from vanilla_transformer.training.train import train
 
 
@@ -50,6 +50,7 @@ class VariantArguments:
         'The variants: a name and config fields for each, for example {"rotary": {"position_encoding": "rotary"}}.',
     )
     only: list[str] = key([], "Names of the variants to train; by default all.")
+    seeds: list[int] = key([], "Seeds to train each variant with, for example 1 2; by default the recipe's seed.")
 
     def __post_init__(self) -> None:
         if isinstance(self.variants, str):
@@ -67,10 +68,14 @@ class VariantArguments:
                 raise ValueError(f"--only {name}: there is no such variant{suggestion(name, self.variants)}.")
 
     @property
-    def chosen(self) -> dict[str, dict[str, Any]]:
-        """The variants to train, with their config fields."""
+    def runs(self) -> dict[str, list[str]]:
+        """The runs by name: each with the words that change the recipe."""
         assert isinstance(self.variants, dict)
-        return {name: fields for name, fields in self.variants.items() if not self.only or name in self.only}
+        chosen = {name: fields for name, fields in self.variants.items() if not self.only or name in self.only}
+        words = {name: ["--model_config", json.dumps(fields)] if fields else [] for name, fields in chosen.items()}
+        if not self.seeds:
+            return words
+        return {f"{name}-{seed}": [*words[name], "--seed", str(seed)] for name in words for seed in self.seeds}
 
 
 TYPES = [VariantArguments, ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
@@ -81,23 +86,19 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         options, *_, training = parse_arguments(TYPES, __doc__, argv)
         folder = Path(training.output_dir)
-        for name, fields in options.chosen.items():
+        for name, words in options.runs.items():
             print(f"--- {name} ---")
-            if not train_variant(argv, folder / name, fields):
+            if not train_variant([*argv, *words], folder / name):
                 return  # Ctrl-C: the run has said how to resume
-        rows = [figures(folder / name, name) for name in options.chosen]
+        rows = [figures(folder / name, name) for name in options.runs]
+        plot_losses({name: folder / name / "metrics.jsonl" for name in options.runs}, folder / "losses.png")
         write_comparison(rows, folder)
         print(f"\n{table(rows)}\n\nThe comparison is in {folder}.")
 
 
-def train_variant(argv: Sequence[str], folder: Path, fields: dict[str, Any]) -> bool:
+def train_variant(argv: Sequence[str], folder: Path) -> bool:
     """Trains one variant, unless that is done. Returns whether it is finished."""
-    if (folder / RESULTS).is_file():
-        return True
-    resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and complete_checkpoints(folder) else []
-    options = ["--output_dir", str(folder), *resume]
-    if fields:
-        options += ["--model_config", json.dumps(fields)]
+    options = ["--output_dir", str(folder), "--resume_from_checkpoint", "auto"]
     _, *recipe = parse_arguments(TYPES, __doc__, [*argv, *options])
     return train(*recipe) is not None
 

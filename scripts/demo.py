@@ -17,7 +17,6 @@ from vanilla_transformer.training import train
 from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
 from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.reports.plots import plot_attention
-from vanilla_transformer.training.run_folder.checkpoints import complete_checkpoints
 
 
 SENTENCES = [
@@ -50,8 +49,8 @@ def main(argv: list[str] | None = None) -> None:
 def train_or_resume(folder: Path) -> bool:
     """Trains unless the run is finished. Returns whether there is a finished model."""
     if not (folder / RESULTS).is_file():
-        resume = ["--resume_from_checkpoint", "last"] if folder.is_dir() and complete_checkpoints(folder) else []
-        recipe = train.parse_recipe(train.__doc__, ["demo", "--output_dir", str(folder), *resume])
+        words = ["demo", "--output_dir", str(folder), "--resume_from_checkpoint", "auto"]
+        recipe = train.parse_recipe(train.__doc__, words)
         if train.train(*recipe) is None:
             print(f"To resume: run vanilla demo again{'' if folder == DEFAULT_FOLDER else f' --output_dir {folder}'}")
     return (folder / RESULTS).is_file()

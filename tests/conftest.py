@@ -60,7 +60,9 @@ def make_mask_model():
     """Builds a small mask-predict model whose sentences have different translations; the last token is `<mask>`."""
 
     def make(**fields) -> MaskPredictForConditionalGeneration:
-        model = MaskPredictForConditionalGeneration(MaskPredictConfig(**{**SMALL, **MASKS, **fields})).eval()
+        model = MaskPredictForConditionalGeneration(
+            MaskPredictConfig(**{**SMALL, **MASKS, "initializer": "glorot", **fields})
+        ).eval()
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 parameter.mul_(8.0 if "length" in name else 2.0)

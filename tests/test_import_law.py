@@ -32,7 +32,7 @@ LIBRARIES = {
     "command_line": {"yaml"},
     "bulk_translation": {"pyarrow", "ray"},
     # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
-    "serving": {"fastapi", "gradio", "h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
+    "serving": {"h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
 }
 FILES = sorted((ROOT / "vanilla_transformer").rglob("*.py"))
 

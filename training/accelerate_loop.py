@@ -3,8 +3,9 @@
     python training/accelerate_loop.py training/recipes/demo.yaml --output_dir runs/demo_loop
     ACCELERATE_USE_CPU=true torchrun --standalone --nproc_per_node 2 training/accelerate_loop.py RECIPE
 
-It takes the same recipes. Read it to see what a training step is, or copy it to change one. For evaluation during
-training, early stopping, TensorBoard and the Hub, use train.py.
+It takes the same recipes, writes checkpoints every `save_steps` updates with Accelerate's own `save_state`, and
+resumes with --resume_from_checkpoint last (or auto). Read it to see what a training step is, or copy it to change one.
+For evaluation during training, early stopping, TensorBoard and the Hub, use train.py.
 """
 
 import time
@@ -16,6 +17,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator, DataLoaderConfiguration
+from accelerate.data_loader import DataLoaderShard
 from accelerate.utils import set_seed
 from datasets import Dataset
 from torch.optim import AdamW, Optimizer
@@ -31,17 +33,30 @@ from vanilla_transformer.training.arguments.model_arguments import ModelArgument
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import make_model
-from vanilla_transformer.training.data.parallel_corpus import content_digests
+from vanilla_transformer.training.data.collators import WithoutFullMask
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.objectives.cross_entropy import Objective, make_objective
+from vanilla_transformer.training.prepare import parse_recipe, prepare_data, with_languages
+from vanilla_transformer.training.run_folder.checkpoints import (
+    AUTO,
+    NEWEST,
+    checkpoint_of_step,
+    complete_checkpoints,
+    delete_older,
+    mark_complete,
+    newest_checkpoint,
+    remove_marks,
+    step_of,
+)
 from vanilla_transformer.training.run_folder.run_directory import (
     exclusive,
     require_fresh,
+    require_same_data,
     write_description,
     write_recipe,
 )
-from vanilla_transformer.training.train import parse_recipe, prepare_data, with_languages
+from vanilla_transformer.training.waiting import one_first
 
 
 Batch = dict[str, Any]
@@ -58,10 +73,11 @@ def train(
     vocabulary_arguments: VocabularyArguments,
     args: TranslationTrainingArguments,
 ) -> list[float]:
-    """Trains, saves the model in `output_dir/model`, and returns the loss of every update."""
+    """Trains, saves the model in `output_dir/model`, and returns the losses of the updates that were made."""
     require_supported(corpus_arguments, args)
     accelerator = make_accelerator(args)
-    with exclusive(Path(args.output_dir)) if accelerator.is_main_process else nullcontext():
+    folder = Path(args.output_dir)
+    with exclusive(folder, take_over=args.take_over) if accelerator.is_main_process else nullcontext():
         return _train(accelerator, model_arguments, corpus_arguments, vocabulary_arguments, args)
 
 
@@ -74,41 +90,50 @@ def _train(
 ) -> list[float]:
     folder = Path(args.output_dir)
     corpus_arguments = with_languages(corpus_arguments, model_arguments)
-    require_fresh(folder, resume=None)
+    checkpoint = find_checkpoint(folder, args.resume_from_checkpoint)
+    require_fresh(folder, resume=str(checkpoint) if checkpoint else None)
+    if checkpoint:
+        require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     set_seed(args.seed)
-    with accelerator.main_process_first():
-        corpus, datasets, tokenizers = prepare_data(
-            model_arguments,
-            corpus_arguments,
-            vocabulary_arguments,
-            folder,
-            learn=accelerator.is_main_process,
-            seed=args.seed,
+    with one_first("data"):
+        learn = accelerator.is_main_process and not checkpoint
+        data = prepare_data(
+            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
-    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
+    datasets, tokenizers = data.datasets, data.tokenizers
+    model = make_model(model_arguments, *tokenizers, directions=corpus_arguments.all_directions)
     if accelerator.is_main_process:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
-        write_description(folder, model, corpus, datasets, args, content_digests(corpus_arguments, corpus))
+        write_description(folder, model, data.corpus, datasets, args, data.digests)
 
     pairs = datasets["train"].select_columns(["input_ids", "labels"])
-    sampler = make_sampler(pairs, args, accelerator.num_processes)
-    loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=DataCollatorForSeq2Seq(tokenizers[0], model=model))
+    sampler = make_sampler(pairs, args)
+    collator = WithoutFullMask(DataCollatorForSeq2Seq(tokenizers[0], model=model))
+    loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=collator, **args.loader_options)
     optimizer = make_optimizer(model, args)
     schedule = inverse_sqrt_schedule(optimizer, args.get_warmup_steps(args.max_steps))
     objective = make_objective(args, model.config, (tokenizers[1] or tokenizers[0]).pad_token_id)
     model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+    accelerator.register_for_checkpointing(schedule)  # a prepared schedule would make a step for each process
+    done = 0
+    if checkpoint:
+        accelerator.load_state(str(checkpoint))
+        done = step_of(checkpoint)
 
     model.train()
     losses: list[float] = []
     start = time.perf_counter()
-    for batches in updates(loader, sampler, args.gradient_accumulation_steps, args.max_steps):
+    for batches in updates(loader, sampler, args, done):
         loss = accumulate_gradients(accelerator, model, objective, batches)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         losses.append(accelerator.reduce(loss).item())
-        if len(losses) % max(int(args.logging_steps), 1) == 0:
-            accelerator.print(progress(losses, args.max_steps, time.perf_counter() - start))
+        step = done + len(losses)
+        if step % max(int(args.logging_steps), 1) == 0:
+            accelerator.print(progress(step, losses, args.max_steps, time.perf_counter() - start))
+        if args.save_strategy == "steps" and step % max(int(args.save_steps), 1) == 0:
+            save_checkpoint(accelerator, checkpoint_of_step(folder, step), args.save_total_limit)
 
     if accelerator.is_main_process:
         with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
@@ -139,16 +164,43 @@ def accumulate_gradients(
     return total
 
 
-def updates(loader: DataLoader, sampler: TokenBatchSampler, accumulation: int, number: int) -> Iterator[list[Batch]]:
-    """Yields the batches of each update, epoch after epoch. The sampler makes an epoch a whole number of updates."""
-    for epoch in count():
-        sampler.set_epoch(epoch)
+def updates(
+    loader: DataLoaderShard, sampler: TokenBatchSampler, args: TranslationTrainingArguments, done: int
+) -> Iterator[list[Batch]]:
+    """Yields this process's batches of each update that is left. An epoch is a whole number of updates."""
+    in_epoch = len(sampler) // args.batches_per_update
+    for epoch in count(done // in_epoch):
+        loader.set_epoch(epoch)  # Accelerate's loader counts its passes, and would start again from 0
+        sampler.set_epoch(epoch, start_batch=(done % in_epoch) * args.batches_per_update)
         batches = iter(loader)
-        while group := list(islice(batches, accumulation)):
-            if not number:
+        while group := list(islice(batches, args.gradient_accumulation_steps)):
+            if done == args.max_steps:
                 return
             yield group
-            number -= 1
+            done += 1
+
+
+# --- checkpoints ---
+
+
+def find_checkpoint(folder: Path, resume: str | None) -> Path | None:
+    """Returns the checkpoint to resume from."""
+    if resume in NEWEST:
+        return newest_checkpoint(folder)
+    if resume == AUTO:
+        return next(reversed(complete_checkpoints(folder)), None)
+    return Path(resume) if resume else None
+
+
+def save_checkpoint(accelerator: Accelerator, folder: Path, limit: int | None) -> None:
+    """Saves weights, optimizer, schedule and random state, and marks the checkpoint when all processes are done."""
+    if accelerator.is_main_process:
+        remove_marks(folder)
+    accelerator.save_state(str(folder))
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        mark_complete(folder, scheduled=True)
+        delete_older(folder, limit, best=None)
 
 
 # --- the parts ---
@@ -158,18 +210,18 @@ def make_accelerator(args: TranslationTrainingArguments) -> Accelerator:
     """Makes the accelerator without its gradient accumulation: the loop divides by the tokens of the whole update."""
     return Accelerator(
         cpu=args.use_cpu,
-        mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else "no",
-        dataloader_config=DataLoaderConfiguration(dispatch_batches=False),
+        mixed_precision="bf16" if args.bf16 else "fp16" if args.fp16 else None,  # None: the launcher's
+        dataloader_config=DataLoaderConfiguration(dispatch_batches=False, non_blocking=args.dataloader_pin_memory),
     )
 
 
-def make_sampler(pairs: Dataset, args: TranslationTrainingArguments, processes: int) -> TokenBatchSampler:
-    """Makes the sampler of token batches for all processes."""
+def make_sampler(pairs: Dataset, args: TranslationTrainingArguments) -> TokenBatchSampler:
+    """Makes the sampler of token batches, the same in all processes."""
     return TokenBatchSampler(
         column_lengths(pairs, "input_ids"),
         column_lengths(pairs, "labels"),
         max_tokens=args.max_tokens,
-        batches_multiple_of=processes * args.gradient_accumulation_steps,
+        batches_multiple_of=args.batches_per_update,
         seed=args.seed,
     )
 
@@ -182,25 +234,24 @@ def make_optimizer(model: PreTrainedModel, args: TranslationTrainingArguments) -
         betas=(args.adam_beta1, args.adam_beta2),
         eps=args.adam_epsilon,
         weight_decay=0.0,
+        fused=True,
     )
 
 
-def progress(losses: list[float], max_steps: int, seconds: float) -> str:
+def progress(step: int, losses: list[float], max_steps: int, seconds: float) -> str:
     """Returns a line with the step, the loss, the speed and the remaining time."""
     speed = len(losses) / seconds
-    minutes_left = (max_steps - len(losses)) / speed / 60
-    return f"step {len(losses):>6,}  loss {losses[-1]:.4f}  {speed:.1f} updates/s  {minutes_left:.0f} min left"
+    minutes_left = (max_steps - step) / speed / 60
+    return f"step {step:>6,}  loss {losses[-1]:.4f}  {speed:.1f} updates/s  {minutes_left:.0f} min left"
 
 
 def require_supported(corpus_arguments: CorpusArguments, args: TranslationTrainingArguments) -> None:
     """Refuses recipes with keys that this loop does not read."""
-    if args.resume_from_checkpoint:
-        raise ValueError("This loop writes no checkpoints to resume from: use train.py.")
     if args.lr_scheduler_type != "inverse_sqrt" or args.max_steps < 1 or corpus_arguments.streaming:
         raise ValueError("This loop supports only inverse_sqrt, max_steps and corpora on disk: use train.py.")
     for name in (
-        *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
-        *("max_grad_norm", "weight_decay", "early_stopping", "average_if_better"),
+        *("augmentation", "bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
+        *("max_grad_norm", "weight_decay", "early_stopping"),
     ):
         if getattr(args, name):
             raise ValueError(

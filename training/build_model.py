@@ -1,5 +1,6 @@
 """Building the model that a recipe describes: a new one of any encoder-decoder architecture, or a trained one."""
 
+import json
 from typing import Any
 
 import torch
@@ -14,10 +15,11 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
-from vanilla_transformer.hub.languages import Languages, record_languages
+from vanilla_transformer.hub.languages import Directions, record_directions
 from vanilla_transformer.hub.loading import load_config, load_model
 from vanilla_transformer.models.search_options import store_options
 from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tags
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 
 
@@ -26,8 +28,9 @@ LABEL_SMOOTHING = "label_smoothing"
 MASK_FIELD = "mask_token_id"  # of the config of a model that predicts masked tokens
 # Config fields that say nothing about the shape or the meaning of weights, or follow from the vocabulary.
 FREE_FIELDS = (
-    *("dropout", "attention_dropout", "activation_dropout", LABEL_SMOOTHING, "initializer_gain", "use_cache"),
-    *("vocab_size", "target_vocab_size", "source_lang", "target_lang"),
+    *("dropout", "attention_dropout", "activation_dropout", LABEL_SMOOTHING, "use_cache"),
+    *("initializer", "initializer_gain"),
+    *("vocab_size", "target_vocab_size", "source_lang", "target_lang", "directions"),
 )
 
 
@@ -36,7 +39,7 @@ def make_model(
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
     *,
-    languages: Languages = Languages(),  # noqa: B008 (immutable)
+    directions: Directions = (),
 ) -> PreTrainedModel:
     """Builds a new model that fits the tokenizers, or loads a trained one to continue from.
 
@@ -44,18 +47,72 @@ def make_model(
         arguments: The model's keys of the recipe.
         tokenizer: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
-        languages: The languages it is trained for, which its config records.
+        directions: The directions it is trained for, which its config records.
     """
     if arguments.model_name_or_path:
         model = load_trained(arguments, arguments.model_name_or_path)
+        if not arguments.tokenizer:
+            grow_vocabulary(model, tokenizer, target_tokenizer)
     else:
         model = AutoModelForSeq2SeqLM.from_config(make_config(arguments, tokenizer, target_tokenizer))
         if arguments.initialize_from:
             initialize(model, arguments.initialize_from)
-    record_languages(model.config, languages)
+    if directions:
+        record_directions(model.config, directions)
+    forbid_tags(model, target_tokenizer or tokenizer)
     if arguments.decoding:
         store_options(model, **arguments.decoding)
     return model
+
+
+def forbid_tags(model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase) -> None:
+    """Keeps a model from writing the tags of languages, in the way of OPUS-MT: every engine knows `bad_words_ids`.
+
+    A model that is not decoded from left to right has no such list. It learns never to write what no target has.
+    """
+    tags = [[token_id] for token_id in language_tags(target_tokenizer).values()]
+    if tags and getattr(model, "is_autoregressive", True):
+        others = [ids for ids in model.generation_config.bad_words_ids or [] if ids not in tags]
+        model.generation_config.bad_words_ids = [*others, *tags]
+
+
+def grow_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
+) -> None:
+    """Adds embeddings for the tokens that a model's own tokenizer got: tags, and subwords of new languages.
+
+    A subword starts as the mean of the tokens that it is made of, a tag as the mean of other tags or of all tokens.
+
+    Args:
+        model: The trained model.
+        tokenizer: Its tokenizer with more tokens at the end.
+        target_tokenizer: The target tokenizer, for separate vocabularies.
+    """
+    before = model.config.vocab_size
+    if len(tokenizer) <= before:
+        return
+    if target_tokenizer is not None:
+        raise ValueError(
+            f"{len(tokenizer) - before} tokens are new to the model, but separate vocabularies can't grow: start from "
+            "a model with a joint vocabulary."
+        )
+    model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+    content = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
+    ids = tokenizer.get_vocab()
+    parts: dict[int, list[int]] = {}
+    for merge in content.get("merges", []):
+        parts.setdefault(ids["".join(merge)], [ids[part] for part in merge])
+    tags = [token_id for token_id in language_tags(tokenizer).values() if token_id < before]
+    matrices = {id(each.weight): each.weight for each in (*_embeddings(model), model.get_output_embeddings())}
+    with torch.no_grad():
+        for matrix in matrices.values():
+            for token_id in range(before, len(tokenizer)):
+                like = parts.get(token_id) or tags or slice(before)
+                matrix[token_id] = matrix[like].mean(0)
+
+
+def _embeddings(model: PreTrainedModel) -> list[torch.nn.Embedding]:
+    return [model.get_encoder().get_input_embeddings(), model.get_decoder().get_input_embeddings()]
 
 
 def needs_mask_token(arguments: ModelArguments) -> bool:
@@ -73,7 +130,13 @@ def make_config(
 ) -> PreTrainedConfig:
     """Builds the config of a new model: sizes from the preset and `model_config`, vocabulary from the tokenizers."""
     default = default_config(arguments.model_type)
-    fields = {**vocabulary_fields(default, tokenizer, target_tokenizer), **arguments.config_fields}
+    return config_of_new_model(arguments, vocabulary_fields(default, tokenizer, target_tokenizer))
+
+
+def config_of_new_model(arguments: ModelArguments, vocabulary: dict[str, Any]) -> PreTrainedConfig:
+    """Builds the config of a new model from the recipe and the fields that follow from the vocabulary."""
+    default = default_config(arguments.model_type)
+    fields = {**vocabulary, **arguments.config_fields}
     if hasattr(default, "from_preset"):
         return type(default).from_preset(arguments.preset, **fields)
     if arguments.preset != ModelArguments.preset:

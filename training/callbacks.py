@@ -71,6 +71,8 @@ class StopGently(TrainerCallback):
     """
 
     REPEATS = 2.0
+    ASKS_EVERY = 10
+    """Updates between two questions to the other processes, for whose answer the host waits."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -97,6 +99,8 @@ class StopGently(TrainerCallback):
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
         if args.world_size > 1:  # the signal may reach the processes at different steps: all stop at the same one
+            if state.global_step % self.ASKS_EVERY and state.global_step < state.max_steps:
+                return
             flag = torch.tensor(int(self.requested), device=args.device)
             torch.distributed.all_reduce(flag, torch.distributed.ReduceOp.MAX)
             if flag.item() and not self.requested:

@@ -14,7 +14,8 @@ The same command trains in one process or, with `accelerate launch`, in several:
 
     accelerate launch --config_file training/accelerate_configs/eight_gpus.yaml training/train.py RECIPE
 
-To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_from_checkpoint last.
+To resume a run that was stopped by Ctrl-C, SIGTERM or a crash, add --resume_from_checkpoint last. For jobs that a
+scheduler may start again, --resume_from_checkpoint auto starts the run, continues it, or ends if it is finished.
 """
 
 import re
@@ -25,34 +26,29 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from datasets import Dataset, IterableDataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from datasets import Dataset
+from transformers import PreTrainedModel, set_seed
 
-from vanilla_transformer.command_line.parsing import parse_arguments
 from vanilla_transformer.command_line.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, load_languages
-from vanilla_transformer.hub.loading import load_tokenizers
 from vanilla_transformer.models.search_options import options_of
-from vanilla_transformer.models.tokenization_vanilla_transformer import with_mask_token
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
-from vanilla_transformer.training.build_model import make_model, needs_mask_token
-from vanilla_transformer.training.data.parallel_corpus import (
-    Corpus,
-    content_digests,
-    languages_of_corpus,
-    load_corpus,
-    references_of,
-    tokenize,
-)
-from vanilla_transformer.training.data.vocabulary import learn_vocabularies
-from vanilla_transformer.training.evaluation.results import RESULTS
+from vanilla_transformer.training.build_model import make_model
+from vanilla_transformer.training.data.parallel_corpus import content_digests, references_of
+from vanilla_transformer.training.evaluation.results import RESULTS, read_results
+from vanilla_transformer.training.evaluation.test_sets import sacrebleu_tokens
+from vanilla_transformer.training.prepare import Datasets, parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
-from vanilla_transformer.training.run_folder.checkpoints import scheduled_checkpoints, step_of
+from vanilla_transformer.training.run_folder.checkpoints import (
+    AUTO,
+    complete_checkpoints,
+    scheduled_checkpoints,
+    step_of,
+)
 from vanilla_transformer.training.run_folder.run_directory import (
     exclusive,
     require_fresh,
@@ -62,11 +58,7 @@ from vanilla_transformer.training.run_folder.run_directory import (
     write_recipe,
 )
 from vanilla_transformer.training.trainer import TranslationTrainer
-
-
-Recipe = tuple[ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
-Tokenizers = tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]
-Datasets = dict[str, Dataset | IterableDataset]
+from vanilla_transformer.training.waiting import one_first
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -84,12 +76,6 @@ def main(argv: list[str] | None = None) -> None:
                     print("To resume: add --resume_from_checkpoint last to the same command.")
 
 
-def parse_recipe(description: str, argv: list[str] | None = None) -> Recipe:
-    """Returns the arguments of a run: model, corpus, vocabulary, training."""
-    types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
-    return parse_arguments(types, description, argv)
-
-
 def train(
     model_arguments: ModelArguments,
     corpus_arguments: CorpusArguments,
@@ -101,7 +87,7 @@ def train(
     Returns:
         The content of results.json, or `None` if Ctrl-C or SIGTERM stopped the run.
     """
-    with exclusive(Path(args.output_dir)) if args.process_index == 0 else nullcontext():
+    with exclusive(Path(args.output_dir), take_over=args.take_over) if args.process_index == 0 else nullcontext():
         return _train(model_arguments, corpus_arguments, vocabulary_arguments, args)
 
 
@@ -112,24 +98,32 @@ def _train(
     args: TranslationTrainingArguments,
 ) -> dict[str, Any] | None:
     folder = Path(args.output_dir)
+    if args.resume_from_checkpoint == AUTO:
+        if (folder / RESULTS).is_file():
+            if args.should_save:
+                print(f"The run in {folder} is finished.")
+            return read_results(folder)
+        args.resume_from_checkpoint = "last" if complete_checkpoints(folder) else None
     corpus_arguments = with_languages(corpus_arguments, model_arguments)
     require_validation(corpus_arguments, args)
+    for direction in corpus_arguments.all_directions:
+        sacrebleu_tokens(direction.target)  # says now what it lacks, not at the first evaluation
     require_fresh(folder, args.resume_from_checkpoint)
     if args.resume_from_checkpoint:
         require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     set_seed(args.seed)
-    with args.main_process_first(local=False, desc="reading the corpus"):
-        # The first process of a new run learns the vocabulary, even if a refused run left one; the others load it.
+    with one_first("data"):
         learn = not args.resume_from_checkpoint and args.process_index == 0
-        corpus, datasets, tokenizers = prepare_data(
+        data = prepare_data(
             model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
+    corpus, datasets, tokenizers = data.corpus, data.datasets, data.tokenizers
     if args.average_if_better and "validation" not in datasets:
         raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")
-    digests = content_digests(corpus_arguments, corpus) if args.should_save else {}
-    if args.resume_from_checkpoint:
+    digests = data.digests or (content_digests(corpus_arguments, corpus) if args.should_save else {})
+    if args.resume_from_checkpoint and args.should_save:
         require_same_content(folder, digests)
-    model = make_model(model_arguments, *tokenizers, languages=corpus_arguments.languages)
+    model = make_model(model_arguments, *tokenizers, directions=corpus_arguments.all_directions)
     if args.should_save:
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     trainer = TranslationTrainer(
@@ -162,55 +156,6 @@ def require_validation(corpus_arguments: CorpusArguments, args: TranslationTrain
         )
 
 
-def with_languages(corpus_arguments: CorpusArguments, model_arguments: ModelArguments) -> CorpusArguments:
-    """Fills in languages that are not given: those of the trained model to continue from, or of the corpus.
-
-    Other languages than the model's may be given: a model for one pair is a good start for another.
-    """
-    if model_arguments.model_name_or_path and not corpus_arguments.languages:
-        recorded = load_languages(model_arguments.model_name_or_path)
-        given = corpus_arguments.languages
-        languages = Languages(given.source or recorded.source, given.target or recorded.target)
-        corpus_arguments = corpus_arguments.with_languages(languages)
-    return corpus_arguments.with_languages(languages_of_corpus(corpus_arguments))
-
-
-def prepare_data(
-    model_arguments: ModelArguments,
-    corpus_arguments: CorpusArguments,
-    vocabulary_arguments: VocabularyArguments,
-    folder: Path,
-    *,
-    learn: bool,
-    seed: int,
-) -> tuple[Corpus, Datasets, Tokenizers]:
-    """Loads the corpus and the tokenizers, and tokenises every split.
-
-    Args:
-        model_arguments: Which tokenizer to load, if any.
-        corpus_arguments: Where the text is.
-        vocabulary_arguments: How to learn a vocabulary, if none is given.
-        folder: The folder of the run, which keeps a learned tokenizer.
-        learn: Whether this process learns the vocabulary; if not, it loads the one in the folder.
-        seed: Seed of what a fraction in `train_weights` draws.
-    """
-    corpus = load_corpus(corpus_arguments, seed=seed)
-    given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
-    if not given and learn:
-        with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:
-            learn_vocabularies(corpus["train"], vocabulary_arguments, temporary)
-    tokenizers = load_tokenizers(given or folder / "tokenizer")
-    if needs_mask_token(model_arguments):
-        source, target = tokenizers
-        tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))
-    datasets: Datasets = {}
-    for split, text in corpus.splits.items():
-        if split != "train" and isinstance(text, IterableDataset):
-            text = Dataset.from_list(list(text))  # evaluation needs all of it, and it is small
-        datasets[split] = tokenize(text, *tokenizers, keep_text=True, num_proc=corpus_arguments.num_proc)
-    return corpus, datasets, tokenizers
-
-
 def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: CorpusArguments) -> dict[str, Any]:
     """Makes the final model, measures it on the validation set and all test sets, and saves it.
 
@@ -235,6 +180,8 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
         for split in scored:
             bleu, perplexity = results[split]["sacrebleu"], results[split]["perplexity"]
             print(f"{split}: BLEU {bleu['score']:.2f} ({bleu['signature']}), perplexity {perplexity:.3f}")
+            for direction, figures in results[split].get("directions", {}).items():
+                print(f"  {direction}: BLEU {figures['sacrebleu']['score']:.2f}")
         print(f"model in {folder / 'model'}, everything else beside it")
     return results
 
@@ -249,23 +196,35 @@ def _load_final_weights(
     """
     args = trainer.args
     done = [path for path in scheduled_checkpoints(args.output_dir) if step_of(path) <= trainer.state.global_step]
-    averaged = done[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
+    # Those of the first half know too little: a shortened recipe would average them with the last.
+    late = [path for path in done if step_of(path) >= trainer.state.global_step / 2]
+    averaged = late[-args.average_checkpoints :] if args.average_checkpoints and not args.ema_decay else []
     if trainer.ema is not None:
         _load_state(model, trainer.ema.state)
     if not averaged:
         return {"averaged": []}
-    if not args.average_if_better:
+    names = [path.name for path in averaged]
+    compare = validation is not None if args.average_if_better is None else args.average_if_better
+    if not compare or validation is None:
         _load_state(model, average(load_states(averaged)))
-        return {"averaged": [path.name for path in averaged]}
-    assert validation is not None  # `train` requires it
+        _say(trainer, f"The final model is the mean of {', '.join(names)}.")
+        return {"averaged": names}
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
     bleu = {"last": trainer.bleu(model, validation)}
     _load_state(model, average(load_states(averaged)))
     bleu["mean"] = trainer.bleu(model, validation)
+    chosen, other = f"the mean of {', '.join(names)}", "the last weights"
     if bleu["mean"] < bleu["last"]:
         _load_state(model, last)
-        averaged = []
-    return {"averaged": [path.name for path in averaged], "validation_bleu_of": bleu}
+        names, chosen, other = [], other, chosen
+    best, worst = max(bleu.values()), min(bleu.values())
+    _say(trainer, f"The final model is {chosen}: BLEU {best:.2f} on the validation set, {worst:.2f} for {other}.")
+    return {"averaged": names, "validation_bleu_of": bleu}
+
+
+def _say(trainer: TranslationTrainer, sentence: str) -> None:
+    if trainer.args.should_save:
+        print(sentence)
 
 
 def _load_state(model: PreTrainedModel, state: dict[str, torch.Tensor]) -> None:

@@ -6,13 +6,17 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
+from accelerate.utils import DDPCommunicationHookType
 from datasets import Dataset, IterableDataset
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
+from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from torch.utils.data import DataLoader
 from transformers import (
@@ -28,14 +32,20 @@ from transformers import (
     TrainerState,
 )
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import SchedulerType, TrainOutput
+from transformers.trainer_utils import IntervalStrategy, SchedulerType, TrainOutput
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.standard_streams import on_terminal
+from vanilla_transformer.hub.languages import languages_of
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, save_tokenizers
+from vanilla_transformer.models.tokenization_vanilla_transformer import (
+    TARGET,
+    language_tag,
+    language_tags,
+    save_tokenizers,
+)
 from vanilla_transformer.safe_files.atomic_writes import write_lines
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.callbacks import (
@@ -46,15 +56,17 @@ from vanilla_transformer.training.callbacks import (
     TokensPerSecond,
     not_a_number,
 )
+from vanilla_transformer.training.data.augmentation import AugmentingCollator
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
-from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns
+from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns, WithoutFullMask
 from vanilla_transformer.training.data.decoder_input_noise import NoisyPrefixCollator, PrefixNoise
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, WindowedTokenBatches, column_lengths
 from vanilla_transformer.training.evaluation.metrics import Reference
 from vanilla_transformer.training.evaluation.test_sets import (
     batches_by_length,
     perplexity,
-    score_texts,
+    rows_by_direction,
+    score_dataset,
     sum_of_losses,
     translate_texts,
 )
@@ -87,7 +99,7 @@ class TranslationTrainer(Seq2SeqTrainer):
 
     Args:
         model: The model.
-        args: The arguments; `args.objective` names what is minimised (see `objectives.py`).
+        args: The arguments; `args.objective` names what is minimised (see `objectives/cross_entropy.py`).
         processing_class: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
         train_dataset: Tokenised pairs to train on.
@@ -104,7 +116,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     lr_scheduler: Any
     control: TrainerControl
     sampler: TokenBatchSampler | WindowedTokenBatches
-    noisy_collator: RetokenizingCollator | NoisyPrefixCollator
+    noisy_collator: RetokenizingCollator | NoisyPrefixCollator | AugmentingCollator
 
     def __init__(
         self,
@@ -131,6 +143,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         own_callbacks = [SetEpoch(self), StopAtNan(), self.stop_gently, MetricsFile(args.output_dir)]
         self._papers_rate: float | None = None
         self._pairs_trained = 0
+        self._new_tokens: torch.Tensor | int = 0  # source tokens since the last log line
         # The library turns the cache off for training and would save that: a saved model must decode with it.
         self._use_cache = getattr(getattr(model, "config", None), "use_cache", True)
         super().__init__(
@@ -181,29 +194,30 @@ class TranslationTrainer(Seq2SeqTrainer):
         dataset, args = self.train_dataset, self.args
         options = {
             "max_tokens": args.max_tokens,
-            # Every process has a batch for every update, and every update has its full number of batches.
-            "batches_multiple_of": args.world_size * args.gradient_accumulation_steps,
+            # An update is a list of batches that the processes share, and an epoch is a whole number of updates.
+            "batches_multiple_of": args.batches_per_update,
             "seed": args.data_seed if args.data_seed is not None else args.seed,
         }
         if isinstance(dataset, IterableDataset):
             self.sampler = WindowedTokenBatches(dataset, **options)
-            return self.accelerator.prepare(self.sampler.dataloader(self.training_collator()))
+            loading = args.loader_options
+            if args.dataloader_num_workers < 0:  # one worker reads the stream: two would read it twice
+                loading["num_workers"] = min(loading["num_workers"], 1)
+            return self.accelerator.prepare(self.sampler.dataloader(self.training_collator(), **loading))
         source, target = column_lengths(dataset, "input_ids"), column_lengths(dataset, "labels")
         self.sampler = TokenBatchSampler(source, target, **options)
-        logger.info(f"Token batches: {self.sampler.padding()}")
+        if self.is_world_process_zero():
+            print(describe_update(self.sampler, args))
         loader = DataLoader(
             dataset,
             batch_sampler=self.sampler,
             collate_fn=self.training_collator(),
-            num_workers=args.dataloader_num_workers,
-            pin_memory=args.dataloader_pin_memory and args.device.type != "cpu",
-            prefetch_factor=args.dataloader_prefetch_factor,
-            persistent_workers=args.dataloader_persistent_workers,
+            **args.loader_options,
         )
         return self.accelerator.prepare(loader)
 
     def training_collator(self) -> Callable[[list[dict[str, Any]]], Any]:
-        """Returns the collator for training: padding, and BPE-dropout and prefix noise where they are set."""
+        """Returns the collator for training: padding, and whatever noise and augmentation is set."""
         args, tokenizer = self.args, self.processing_class
         collator: Any = TokenColumns(self.data_collator)
         if args.bpe_dropout:
@@ -216,7 +230,16 @@ class TranslationTrainer(Seq2SeqTrainer):
                 self.target_tokenizer, start, replace=args.prefix_replace, drop=args.prefix_drop
             )
             collator = self.noisy_collator = NoisyPrefixCollator(collator, noise, seed=args.seed)
-        return collator
+        if args.augmentation_rates:
+            collator = self.noisy_collator = AugmentingCollator(
+                collator,
+                args.augmentation_rates,
+                tokenizer,
+                self.target_tokenizer,
+                tags=list(map(language_tag, language_tags(tokenizer))),
+                seed=args.seed,
+            )
+        return WithoutFullMask(collator)
 
     # --- the objective ---
 
@@ -239,6 +262,49 @@ class TranslationTrainer(Seq2SeqTrainer):
     def training_step(self, model: torch.nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> torch.Tensor:
         self._pairs_trained += len(inputs["labels"])
         return super().training_step(model, inputs, *args, **kwargs)
+
+    # --- nothing that makes the host wait for the device at every update ---
+
+    def _track_num_input_tokens(self, inputs: dict[str, Any]) -> None:
+        """Counts the source tokens on the device. The library would gather and read the number for every batch."""
+        mask = inputs.get("attention_mask")
+        if mask is None:
+            mask = inputs["input_ids"] != self.processing_class.pad_token_id
+        self._new_tokens = self._new_tokens + mask.sum()
+
+    def _get_grad_norm(
+        self, model: torch.nn.Module, grad_norm: torch.Tensor | float | None = None
+    ) -> torch.Tensor | float | None:
+        """The norm of the gradients, if they are clipped or it is logged. The library would compute it at every
+        update, and then multiply all gradients by 1."""
+        return super()._get_grad_norm(model, grad_norm) if grad_norm is not None or self._logs_next() else None
+
+    def _logs_next(self) -> bool:
+        """Whether the update that is being made will be logged."""
+        step, args = self.state.global_step + 1, self.args
+        if args.logging_strategy != IntervalStrategy.STEPS:
+            return True  # perhaps
+        return step % self.state.logging_steps == 0 or (step == 1 and args.logging_first_step)
+
+    def _maybe_log_save_evaluate(self, *args: Any, **kwargs: Any) -> None:
+        if self.control.should_log or self.control.should_save:
+            new = torch.as_tensor(self._new_tokens, device=self.args.device)
+            self.state.num_input_tokens_seen += int(self.accelerator.reduce(new))
+            self._new_tokens = 0
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+
+    def _build_accelerator_args(self, **kwargs: Any) -> dict[str, Any]:
+        arguments = super()._build_accelerator_args(**kwargs)
+        if self.args.bf16_gradients:
+            (ddp,) = arguments["kwargs_handlers"]
+            ddp.comm_hook = DDPCommunicationHookType.BF16
+        return arguments
+
+    def create_accelerator_and_postprocess(self) -> None:
+        super().create_accelerator_and_postprocess()
+        plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+        if plugin is not None and isinstance(plugin.mixed_precision_policy, MixedPrecisionPolicy):
+            plugin.mixed_precision_policy = summing_in_float32(plugin.mixed_precision_policy)
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> TrainOutput:
         """Reports the speed in pairs. The library would count `per_device_train_batch_size` pairs for each batch."""
@@ -286,9 +352,12 @@ class TranslationTrainer(Seq2SeqTrainer):
         model = self.whole_model()
         training = model.training
         with_bleu = self.args.eval_bleu and {"source", "target"} <= set(dataset.column_names)
-        measured, translations = self._measure(model, dataset, with_bleu=with_bleu, num_beams=self.args.eval_beams)
+        names = ("sacrebleu",) if with_bleu else ()
+        measured, translations = self._measure(model, dataset, names, num_beams=self.args.eval_beams)
         if with_bleu:
             measured["bleu"] = measured.pop("sacrebleu")["score"]  # only numbers can be logged
+            for direction, figures in measured.pop("directions", {}).items():
+                measured[f"bleu_{direction}"] = figures["sacrebleu"]["score"]
         if self.compute_metrics is not None and with_bleu:
             measured |= self.compute_metrics(self._as_prediction(translations, dataset))
         model.train(training)
@@ -333,18 +402,28 @@ class TranslationTrainer(Seq2SeqTrainer):
         Args:
             model: The model.
             dataset: Tokenised pairs with their text.
-            hypotheses: The file for the translations, one on each line.
+            hypotheses: The file for the translations, one on each line. Each of several directions has its own, with
+                its name in front of the last two suffixes: `test.en-de.hypotheses.txt`.
             references: The references; the target side by default.
         """
-        measured, translations = self._measure(model, dataset, with_bleu=True, references=references)
+        names = dict.fromkeys(("sacrebleu", *self.args.test_measures))
+        measured, translations = self._measure(model, dataset, tuple(names), references)
         if self.args.should_save:
-            write_lines(hypotheses, [" ".join(line.split()) for line in translations])
+            lines = [" ".join(line.split()) for line in translations]
+            stem, rest = hypotheses.name.split(".", 1)
+            by_direction = rows_by_direction(dataset)
+            for direction, rows in by_direction.items():
+                write_lines(hypotheses.with_name(f"{stem}.{direction}.{rest}"), [lines[row] for row in rows])
+            if not by_direction:
+                write_lines(hypotheses, lines)
         return measured
 
     def bleu(self, model: PreTrainedModel, dataset: Dataset) -> float:
-        """Returns the sacreBLEU of pairs with their text, with the model's decoding options. Collective."""
+        """Returns the sacreBLEU of pairs with their text, with the model's decoding options: the mean of several
+        directions. Collective."""
         translations = self.translate(model.eval(), dataset["source"][:])
-        return score_texts(translations, dataset["target"][:], names=("sacrebleu",))["sacrebleu"]["score"]
+        figures = score_dataset(translations, dataset["target"][:], dataset, languages_of(model.config).target)
+        return figures["sacrebleu"]["score"]
 
     def whole_model(self) -> PreTrainedModel:
         """Returns the model with all its weights in this process.
@@ -365,23 +444,23 @@ class TranslationTrainer(Seq2SeqTrainer):
         self,
         model: PreTrainedModel,
         dataset: Dataset,
-        *,
-        with_bleu: bool,
+        measures: Sequence[str] = (),
         references: Sequence[Reference] | None = None,
         **decoding: Any,
     ) -> tuple[dict[str, Any], list[str]]:
-        """Returns the measured numbers and the translations. Collective."""
+        """Returns the loss, the given measures of translations, and these, if there are measures. Collective."""
         model.eval()
         total, tokens = self.accelerator.reduce(self._sum_of_losses(model, dataset)).tolist()
         loss = total / tokens
         if not math.isfinite(loss):
             raise not_a_number(self.state.global_step, self.args.output_dir)
         measured: dict[str, Any] = {"loss": loss, "perplexity": perplexity(loss)}
-        if not with_bleu:
+        if not measures:
             return measured, []
         translations = self.translate(model, dataset["source"][:], **decoding)
         references = dataset["target"][:] if references is None else references
-        return {**measured, **score_texts(translations, references, names=("sacrebleu",))}, translations
+        figures = score_dataset(translations, references, dataset, languages_of(model.config).target, measures)
+        return {**measured, **figures}, translations
 
     def _sum_of_losses(self, model: PreTrainedModel, dataset: Dataset) -> torch.Tensor:
         tokens = dataset.select_columns(["input_ids", "labels"])
@@ -395,7 +474,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         processes = {"rank": self.args.process_index, "world_size": self.args.world_size}
         # A long validation is not silent. In several processes, one of them shows its share.
         progress = self.is_world_process_zero() and on_terminal(sys.stderr)
-        return translate_texts(translator, sources, progress=progress, **processes, **decoding)
+        # The searches do not call the model's `forward`, which has the precision of the training. On a CPU, they are
+        # fastest in float32.
+        with nullcontext() if self.args.device.type == "cpu" else self.accelerator.autocast():
+            return translate_texts(translator, sources, progress=progress, **processes, **decoding)
 
     # --- checkpoints ---
 
@@ -462,7 +544,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         Returns:
             The library's result, or `None` if the checkpoint already has `max_steps` updates.
         """
-        self._pairs_trained = 0
+        self._pairs_trained = self._new_tokens = 0
         checkpoint = str(resume_from_checkpoint) if resume_from_checkpoint else None
         if checkpoint in NEWEST:
             checkpoint = str(newest_checkpoint(self.args.output_dir))
@@ -486,6 +568,24 @@ class TranslationTrainer(Seq2SeqTrainer):
         self._load_from_checkpoint(str(checkpoint))
         self.state = state
         return True
+
+
+def summing_in_float32(policy: MixedPrecisionPolicy) -> MixedPrecisionPolicy:
+    """FSDP 2's policy with gradients summed over processes in float32, and a loss that stays in float32. Accelerate's
+    converts both to bfloat16: three digits of a loss, and sums that lose small gradients."""
+    return replace(policy, reduce_dtype=torch.float32, output_dtype=None)
+
+
+def describe_update(sampler: TokenBatchSampler, args: TranslationTrainingArguments) -> str:
+    """Returns a sentence about the size of an update: its limit, and what updates hold on average."""
+    updates = len(sampler) // args.batches_per_update
+    source, target = (tokens / updates for tokens in sampler.tokens())
+    batches = "1 batch" if args.batches_per_update == 1 else f"{args.batches_per_update} batches"
+    return (
+        f"An update has {batches} of at most {args.max_tokens:,} + {args.max_tokens:,} tokens ({args.world_size} "
+        f"process(es), {args.gradient_accumulation_steps} for each), on average {source:,.0f} + {target:,.0f} tokens. "
+        f"An epoch has {updates:,} updates, {sampler.padding()}."
+    )
 
 
 # Arguments of the library's trainer that have no effect here: what to do instead.

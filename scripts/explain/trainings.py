@@ -55,23 +55,14 @@ def train_one(name: str, fields: dict[str, Any], options: ExplainArguments, word
     folder = Path(options.runs_dir) / f"{options.updates}_updates" / name
     if not (folder / RESULTS).is_file():
         print(f"training {folder.name}: {options.updates} updates", flush=True)
-    argv = [
-        "explain",
-        "--variants",
-        json.dumps({name: fields}),
-        "--max_steps",
-        str(options.updates),
-        "--report_to",
-        "none",
-    ]
-    argv += words
     if options.quick:
-        argv += QUICK_WORDS
-        fields = {**QUICK, **fields}
+        words, fields = [*words, *QUICK_WORDS], {**QUICK, **fields}
+    variant = ["--variants", json.dumps({name: fields}), "--model_config", json.dumps(fields)]
+    argv = ["explain", *variant, "--max_steps", str(options.updates), "--report_to", "none", *words]
     previous = logging.get_verbosity()
     logging.set_verbosity_error()  # the loss every ten updates is in metrics.jsonl
     try:
-        if not train_variant(argv, folder, fields):
+        if not train_variant(argv, folder):
             raise KeyboardInterrupt
     finally:
         logging.set_verbosity(previous)

@@ -45,6 +45,6 @@ def explain(options: ExplainArguments) -> Explanation:
 
 
 def losses(rate: float, warmup: int, updates: int) -> list[float]:
-    """Losses of a post-norm model with the authors' initialisation."""
+    """Losses of a post-norm model whose initial matrices have Glorot's full limits, each by itself."""
     sizes: dict[str, Any] = {"encoder_layers": LAYERS, "decoder_layers": LAYERS, "initializer_gain": 1.0}
     return learn(make_model(**sizes), batches(), updates, rate=rate, warmup=warmup)

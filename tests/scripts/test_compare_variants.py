@@ -6,6 +6,7 @@ import pytest
 
 from tests.training.runs import write_reversals
 from vanilla_transformer.scripts import compare_variants
+from vanilla_transformer.training.trainer import TranslationTrainer
 
 
 SIZES = {"encoder_layers": 1, "decoder_layers": 1, "d_model": 32, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
@@ -58,24 +59,20 @@ def test_every_variant_gets_a_row_and_is_trained_once(recipe, tmp_path, capsys, 
     assert (folder / "comparison.png").stat().st_size > 1000
     assert "validation loss" in capsys.readouterr().out
 
-    monkeypatch.setattr(compare_variants, "train", lambda *recipe: pytest.fail("trained again"))
+    monkeypatch.setattr(TranslationTrainer, "train", lambda *arguments, **options: pytest.fail("trained again"))
     compare_variants.main([*recipe, *chosen])
 
 
-def test_an_interrupted_run_ends_the_comparison_and_is_resumed(recipe, tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_the_comparison(recipe, tmp_path, monkeypatch):
     calls = []
 
     def interrupted(model, corpus, vocabulary, training):
-        calls.append((training.output_dir, training.resume_from_checkpoint))
+        calls.append((training.output_dir, training.resume_from_checkpoint, training.seed))
 
     monkeypatch.setattr(compare_variants, "train", interrupted)
-    compare_variants.main(recipe)
-    assert calls == [(str(tmp_path / "runs" / "paper"), None)]
+    compare_variants.main([*recipe, "--seeds", "3", "4"])
+    assert calls == [(str(tmp_path / "runs" / "paper-3"), "auto", 3)]
     assert not (tmp_path / "runs" / "comparison.json").exists()
-    monkeypatch.setattr(compare_variants, "complete_checkpoints", lambda folder: ["checkpoint-2"])
-    (tmp_path / "runs" / "paper").mkdir(parents=True)
-    compare_variants.main(recipe)
-    assert calls[1] == (str(tmp_path / "runs" / "paper"), "last")
 
 
 @pytest.mark.parametrize(

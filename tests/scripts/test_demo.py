@@ -8,7 +8,6 @@ import pytest
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import demo
-from vanilla_transformer.training.run_folder.checkpoints import COMPLETE
 
 
 @pytest.fixture
@@ -32,7 +31,7 @@ def test_a_new_demo_trains_the_recipe_and_shows_translations(commands, tmp_path,
     folder = tmp_path / "demo"
     demo.main(["--output_dir", str(folder)])
     ((corpus, args),) = commands
-    assert (corpus.dataset, args.output_dir, args.resume_from_checkpoint) == ("demo", str(folder), None)
+    assert (corpus.dataset, args.output_dir, args.resume_from_checkpoint) == ("demo", str(folder), "auto")
     printed = capsys.readouterr().out
     assert "BLEU on the test set: 12.3 (nrefs:1)" in printed
     for source, translation in zip(
@@ -40,16 +39,6 @@ def test_a_new_demo_trains_the_recipe_and_shows_translations(commands, tmp_path,
     ):
         assert f"  {source}\n    {translation}\n" in printed
     assert (folder / "attention.png").is_file()
-
-
-@pytest.mark.slow
-def test_an_interrupted_demo_resumes(commands, tmp_path):
-    checkpoint = tmp_path / "checkpoint-100"
-    checkpoint.mkdir()
-    (checkpoint / COMPLETE).touch()
-    demo.main(["--output_dir", str(tmp_path)])
-    ((_, args),) = commands
-    assert args.resume_from_checkpoint == "last"
 
 
 @pytest.mark.slow

@@ -362,7 +362,7 @@ def test_a_space_has_the_model_and_its_page(run, tmp_path):
     export_to_hub.main(["--run", str(run), "--space", "--output_dir", str(tmp_path / "space")])
     require_whole(tmp_path / "space" / "model")
     assert "name='run'" in (tmp_path / "space" / "app.py").read_text()
-    assert (tmp_path / "space" / "vanilla_transformer" / "serving" / "page.py").is_file()
+    assert (tmp_path / "space" / "vanilla_transformer" / "serving" / "web" / "index.html").is_file()
 
 
 def test_target_tokenizers_are_where_loading_looks(tmp_path):

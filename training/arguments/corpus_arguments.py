@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from vanilla_transformer.command_line.parsing import key
-from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.hub.languages import Directions, Languages
 
 
 @dataclass
@@ -42,6 +42,18 @@ class CorpusArguments(CleaningArguments):
         None, "Source language, as files and columns are named, for example en; by default that of the model."
     )
     target_lang: str | None = key(None, "Target language, for example de; by default that of the model.")
+    directions: list[str] = key(
+        [],
+        "In place of the two languages, for a model with several directions: en-de de-en en-fr fr-en, for example. "
+        "Files then have {source} and {target} in their names (data/train.{source}-{target}), or one prefix or table "
+        "has all languages, or an entry names its pair (en-de=data/train). A bitext serves both of its directions.",
+    )
+    temperature: float = key(
+        1.0,
+        "With several directions: how much small ones are repeated. The share of a direction with n pairs is "
+        "proportional to n^(1/temperature): 1 leaves the sizes as they are, 5 is usual, 100 makes them almost equal. "
+        "The largest direction is used once, the others more often.",
+    )
 
     dataset: str | None = key(
         None,
@@ -50,6 +62,11 @@ class CorpusArguments(CleaningArguments):
     )
     dataset_config: str | None = key(
         None, "Configuration of that dataset, for example de-en. Not needed if its name is the language pair."
+    )
+    dataset_revision: str | None = key(
+        None,
+        "Branch, tag or commit of that dataset; refs/convert/parquet for one that was a script, which `datasets` no "
+        "longer runs.",
     )
     train_split: str = key("train", "Split of the dataset to train on; slices such as train[:10000] work.")
     validation_split: str = key("validation", "Split of the dataset to validate on.")
@@ -82,9 +99,16 @@ class CorpusArguments(CleaningArguments):
         """The languages that are given."""
         return Languages(self.source_lang, self.target_lang)
 
+    @property
+    def all_directions(self) -> Directions:
+        """The directions that are given, however many; none if the languages are not known."""
+        if self.directions:
+            return tuple(map(Languages.parse, self.directions))
+        return (self.languages,) if self.languages else ()
+
     def with_languages(self, languages: tuple[str | None, str | None]) -> "CorpusArguments":
         """Returns the same arguments with other languages."""
-        return replace(self, source_lang=languages[0], target_lang=languages[1])
+        return replace(self, source_lang=languages[0], target_lang=languages[1], directions=[], temperature=1.0)
 
     def files(self, split: str) -> list[str]:
         """Returns the files of a split or of a further test set."""
@@ -105,7 +129,15 @@ class CorpusArguments(CleaningArguments):
         for name in ("source_lang", "target_lang"):
             if not isinstance(getattr(self, name), str | None):
                 raise ValueError(f"{name}={getattr(self, name)!r} is not text: in YAML, put it in quotes.")
-        for name in ("train_files", "validation_files", "test_files", "columns", "test_sets", "references"):
+        for name in (
+            "train_files",
+            "validation_files",
+            "test_files",
+            "columns",
+            "test_sets",
+            "references",
+            "directions",
+        ):
             if isinstance(getattr(self, name), str):  # a recipe may give one file without brackets
                 setattr(self, name, [getattr(self, name)])
         splits_in_files = [split for split in ("train", "validation", "test") if self.files(split)]
@@ -127,8 +159,29 @@ class CorpusArguments(CleaningArguments):
             )
         if self.source_lang is not None and self.source_lang == self.target_lang:
             raise ValueError(f"source_lang and target_lang are both {self.source_lang!r}: give two languages.")
+        self._require_directions()
         self._require_weights()
         super().__post_init__()
+
+    def _require_directions(self) -> None:
+        if not self.temperature >= 1:
+            raise ValueError(f"temperature={self.temperature} must be at least 1; 1 leaves the sizes as they are.")
+        if not self.directions:
+            if self.temperature != 1:
+                raise ValueError("temperature is for several directions: give directions, or leave it out.")
+            return
+        if len(set(self.all_directions)) < len(self.directions):
+            raise ValueError(f"directions={' '.join(self.directions)} has one of them twice: leave it out.")
+        if self.source_lang is not None or self.target_lang is not None:
+            raise ValueError("Both directions and source_lang or target_lang are given: leave out one of them.")
+        if len(self.directions) == 1:  # the special case: what follows need not know
+            self.source_lang, self.target_lang = self.all_directions[0]
+            self.directions, self.temperature = [], 1.0
+            return
+        if self.streaming:
+            raise ValueError("Several directions need the corpus on disk: set streaming to false.")
+        if self.references:
+            raise ValueError("references are for one direction: leave them out, or give source_lang and target_lang.")
 
     def _require_weights(self) -> None:
         if not self.train_weights:

@@ -1,8 +1,9 @@
 """The training keys of a recipe: the library's training arguments with the paper's values, and our additions."""
 
+import json
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
@@ -12,6 +13,8 @@ from vanilla_transformer.command_line.parsing import key
 from vanilla_transformer.models.label_smoothing import Smoothing
 from vanilla_transformer.models.search_options import SearchOptions
 from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.training.data.augmentation import require_rates
+from vanilla_transformer.training.evaluation.metrics import require_measures
 from vanilla_transformer.training.learning_rate import peak_rate
 from vanilla_transformer.training.objectives.cross_entropy import require_objective
 
@@ -44,6 +47,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
 
     help_group: ClassVar[str] = "training"
 
+    if TYPE_CHECKING:  # fields of the library that are set here
+        gradient_accumulation_steps: int = 1
+        bf16: bool = False
+        fp16: bool = False
+
     max_steps: int = key(100_000, "Number of updates; -1 to count num_train_epochs instead.")
     warmup_steps: float = key(4000, "Updates during which the learning rate rises.")
     lr_scheduler_type: SchedulerType | str = key("inverse_sqrt", "Learning rate schedule after the warm-up.")
@@ -57,9 +65,21 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         True, "Restore the state of callbacks on resume, such as the count of early stopping."
     )
     ddp_find_unused_parameters: bool | None = key(False, "Let DDP look for parameters without a gradient.")
+    bf16_gradients: bool = key(
+        False, "Exchange gradients between processes in bfloat16: half the traffic, less precise sums (DDP only)."
+    )
+    dataloader_num_workers: int = key(
+        -1, "Processes beside each training process that make its batches; -1: two for a GPU, none on a CPU."
+    )
 
     max_tokens: int = key(
         25_000, "Maximum source tokens and maximum target tokens in a batch of one process, padding included."
+    )
+    tokens_per_update: int | None = key(
+        None,
+        "Maximum source tokens and maximum target tokens of an update, in all its batches and processes; the paper "
+        "has 25,000. gradient_accumulation_steps follows from it. Without it, the number of processes multiplies the "
+        "update: max_tokens x gradient_accumulation_steps x processes.",
     )
     learning_rate: float | None = key(
         None, "Peak learning rate; by default the paper's, (d_model * warmup_steps)^-0.5, times rate_factor."
@@ -82,17 +102,28 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     glancing_ratio: float = key(
         0.5, "For objective glancing: reference tokens shown for each mistake of the model's first pass."
     )
+    take_over: bool = key(
+        False, "Train in a folder that another computer has locked. Only for one whose process has ended."
+    )
     bpe_dropout: float = key(0.0, "Share of BPE merges to skip in training text (BPE only); 0.1 is usual.")
+    augmentation: dict | str | None = key(
+        None,
+        'Forms of training pairs that people type, each with its rate, for example {"upper_case": 0.03, "typos": '
+        "0.05}: upper_case, title_case, lower_case, no_punctuation, typos, two_sentences, copied.",
+    )
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
     prefix_drop: float = key(0.0, "Share of decoder input tokens to replace by <unk>.")
     eval_bleu: bool = key(True, "Translate the validation set in each evaluation and compute its BLEU.")
     eval_beams: int | None = key(None, "Beam size for BLEU during training; by default the model's (num_beams).")
+    test_measures: list[str] = key(
+        ["sacrebleu"], "Measures of the final model: sacrebleu, compound_bleu and others that vanilla evaluate has."
+    )
     early_stopping: int | None = key(None, "Stop after this many evaluations without a better BLEU.")
     average_checkpoints: int = key(5, "The final model is the mean of this many last checkpoints; 0: the last one.")
-    average_if_better: bool = key(
-        False,
+    average_if_better: bool | None = key(
+        None,
         "Average checkpoints only if that gives a higher BLEU on the validation set than the last weights. In a short "
-        "run with a falling rate, the mean can be worse.",
+        "run with a falling rate, the mean can be worse. By default yes if there is a validation set.",
     )
     ema_decay: float = key(
         0.0, "Decay of an exponential moving average that becomes the final model instead; 0.999 is usual."
@@ -108,6 +139,15 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         self._require_learning_rate()
         self._require_own_names()
         self._require_numbers()
+        require_measures(self.test_measures)
+        if isinstance(self.augmentation, str):
+            try:
+                self.augmentation = json.loads(self.augmentation)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"augmentation={self.augmentation!r} is not valid JSON ({error}).") from error
+        require_rates(self.augmentation_rates)
+        if self.tokens_per_update is not None:
+            self.share_update(self.tokens_per_update)
         if self.early_stopping and (self.eval_strategy == "no" or not self.eval_bleu):
             raise ValueError("early_stopping needs evaluations: set eval_strategy to steps, eval_steps and eval_bleu.")
         if self.average_if_better and (self.ema_decay or not self.average_checkpoints):
@@ -117,8 +157,26 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             )
         # Token batches have different widths, so one process cannot join them to dispatch them to the others.
         self.accelerator_config.dispatch_batches = False
+        if self.bf16_gradients and self.device.type == "cpu":
+            raise ValueError("bf16_gradients=True: torch exchanges gradients in bfloat16 on GPUs only. Leave it out.")
+        # Copies from pinned memory do not make the host wait for the device.
+        self.accelerator_config.non_blocking = self.dataloader_pin_memory
         # For the speed in the progress bar. (The library's parser does not accept this value as a default.)
         self.include_num_input_tokens_seen = "non_padding"
+
+    @property
+    def loader_options(self) -> dict[str, Any]:
+        """How a `DataLoader` makes batches: in workers, and in memory from which a device can copy by itself."""
+        on_cpu = self.device.type == "cpu"
+        workers = self.dataloader_num_workers
+        if workers < 0:
+            workers = 0 if on_cpu else 2
+        return {
+            "num_workers": workers,
+            "pin_memory": self.dataloader_pin_memory and not on_cpu,
+            "prefetch_factor": self.dataloader_prefetch_factor,
+            "persistent_workers": self.dataloader_persistent_workers and workers > 0,
+        }
 
     def _choose_objective(self) -> None:
         if self.r_drop < 0:
@@ -164,10 +222,43 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     def _require_numbers(self) -> None:
         if self.max_steps < 1 and self.max_steps != -1:
             raise ValueError(f"max_steps={self.max_steps} must be 1 or more, or -1 to count num_train_epochs instead.")
-        for name, least in (("max_tokens", 1), ("eval_beams", 1), ("average_checkpoints", 0), ("early_stopping", 1)):
+        for name, least in (
+            ("max_tokens", 1),
+            ("tokens_per_update", 1),
+            ("eval_beams", 1),
+            ("average_checkpoints", 0),
+            ("early_stopping", 1),
+        ):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 raise ValueError(f"{name}={value!r} must be a whole number of {least} or more.")
+
+    def share_update(self, tokens: int) -> None:
+        """Sets `tokens_per_update` and, from it and the number of processes, the batches of each process."""
+        processes = self.world_size
+        accumulation = batches_of_each_process(tokens, self.max_tokens, processes)
+        if self.gradient_accumulation_steps not in (1, accumulation):
+            raise ValueError(
+                f"gradient_accumulation_steps={self.gradient_accumulation_steps}, but tokens_per_update={tokens} "
+                f"takes {accumulation}, with {processes} process(es) and max_tokens={self.max_tokens}: leave "
+                "one of them out."
+            )
+        self.tokens_per_update, self.gradient_accumulation_steps = tokens, accumulation
+
+    @property
+    def augmentation_rates(self) -> dict[str, float]:
+        """The rates in `augmentation`."""
+        return self.augmentation if isinstance(self.augmentation, dict) else {}
+
+    @property
+    def batches_per_update(self) -> int:
+        """The batches of an update, in all processes. Which pairs they hold does not depend on the processes."""
+        return self.world_size * self.gradient_accumulation_steps
+
+    @property
+    def update_limit(self) -> int:
+        """`tokens_per_update`, or what follows from `gradient_accumulation_steps` and the number of processes."""
+        return self.max_tokens * self.batches_per_update
 
     def papers_rate(self, d_model: int) -> float:
         """Returns the peak rate of section 5.3 for a model width, times `rate_factor`."""
@@ -184,6 +275,32 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 "learning_rate."
             )
         return self.papers_rate(width)
+
+
+def batches_of_each_process(tokens_per_update: int, max_tokens: int, processes: int) -> int:
+    """Returns how many batches of an update each process has; raises a ValueError where they can't be shared."""
+    at_once = max_tokens * processes
+    batches, rest = divmod(tokens_per_update, at_once)
+    if batches and not rest:
+        return batches
+    sizes = range(min(max_tokens, tokens_per_update // processes), 0, -1)
+    fitting = next((size for size in sizes if tokens_per_update % (size * processes) == 0), None)
+    remedy = f"max_tokens to {fitting}, or " if fitting else ""
+    raise ValueError(
+        f"An update of tokens_per_update={tokens_per_update} can't be shared by {processes} process(es) in batches of "
+        f"max_tokens={max_tokens}: set {remedy}tokens_per_update to a multiple of {at_once}."
+    )
+
+
+@dataclass
+class DescribedTrainingArguments(TranslationTrainingArguments):
+    """The arguments of a run that other machines will make: this one needs no GPU for them."""
+
+    def __post_init__(self) -> None:
+        self.precision = "bfloat16" if self.bf16 else "float16" if self.fp16 else "float32"
+        self.bf16 = self.fp16 = False
+        self.tf32, self.use_cpu = None, True
+        super().__post_init__()
 
 
 # Packages of the library's loggers, where they have another name.

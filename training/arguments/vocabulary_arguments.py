@@ -23,14 +23,38 @@ class VocabularyArguments:
     lowercase: bool = key(False, "Lower-case all text. This cannot be undone.")
     min_frequency: int = key(2, "How often two subwords must be adjacent to be merged (bpe and wordpiece).")
     vocabulary_pairs: int | None = key(
-        None, "Learn from the first pairs only, about this many (rounded up to thousands)."
+        None, "Learn from this many pairs, drawn from the whole corpus; of a stream, the first ones (by thousands)."
+    )
+    vocabulary_temperature: float = key(
+        5.0,
+        "With several directions: how much small languages are repeated in the text to learn from. The share of a "
+        "language with n sentences is proportional to n^(1/vocabulary_temperature).",
+    )
+    character_coverage: float | None = key(
+        None,
+        "Share of the characters of each language that are whole before subwords are learned (bpe): the rest may be "
+        "split into bytes. By default 0.9995 with several directions, else 0. Chinese and Japanese need it.",
+    )
+
+    added_subwords: int = key(
+        0,
+        "Continuing from a trained model (model_name_or_path): learn this many more subwords from the text of the "
+        "languages that it does not know. Its own tokens stay as they are.",
     )
 
     def __post_init__(self) -> None:
+        if self.added_subwords < 0:
+            raise ValueError(f"added_subwords={self.added_subwords} must be at least 0.")
         for name in ("vocabulary_pairs", "min_frequency"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ValueError(f"{name}={value} must be at least 1.")
+        if not self.vocabulary_temperature >= 1:
+            raise ValueError(f"vocabulary_temperature={self.vocabulary_temperature} must be at least 1; 5 is usual.")
+        if self.character_coverage is not None and not 0 <= self.character_coverage <= 1:
+            raise ValueError(f"character_coverage={self.character_coverage} must lie between 0 and 1.")
+        if self.character_coverage and self.algorithm != "bpe":
+            raise ValueError(f"character_coverage needs algorithm bpe, not {self.algorithm}: leave it out.")
 
 
 @dataclass

@@ -12,6 +12,8 @@ from random import Random
 from tokenizers import models
 from transformers import PreTrainedTokenizerBase
 
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
+
 
 # How many random splits of a word are drawn at most. They are kept, and one is chosen each time the word occurs. Words
 # have few splits, so more would not differ from these.
@@ -38,6 +40,7 @@ class BpeDropout:
         self._ids: dict[str, int] = model["vocab"]
         self._ranks = {tuple(_pair(merge)): rank for rank, merge in enumerate(model["merges"])}
         self._before, self._after = _special_ids_around(tokenizer)
+        self._tags = {language_tag(language): token_id for language, token_id in language_tags(tokenizer).items()}
         self._splits: dict[str, list[tuple[int, ...] | None]] = {}
 
     def __call__(self, texts: Sequence[str], random: Random) -> list[list[int]]:
@@ -50,9 +53,12 @@ class BpeDropout:
         return [[*self._before, *self._encode(text, random), *self._after] for text in texts]
 
     def _encode(self, text: str, random: Random) -> list[int]:
+        ids: list[int] = []
+        tag, _, rest = text.partition(" ")
+        if tag in self._tags:  # a tag is whole, and only the text after it is split
+            ids, text = [self._tags[tag]], rest
         normalizer = self._backend.normalizer
         normalized = normalizer.normalize_str(text) if normalizer is not None else text
-        ids: list[int] = []
         for word, _ in self._backend.pre_tokenizer.pre_tokenize_str(normalized):
             ids += self._split(word, random.randrange(SPLITS))
         return ids
@@ -94,7 +100,8 @@ def _require_plain_bpe(tokenizer: PreTrainedTokenizerBase) -> None:
         raise ValueError(f"bpe_dropout needs a BPE tokenizer, not {kind}: set it to 0, or algorithm to bpe.")
     vocabulary = tokenizer.get_vocab()
     marks = (model.continuing_subword_prefix, model.end_of_word_suffix, model.byte_fallback)
-    added = set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens)
+    tags = set(map(language_tag, language_tags(tokenizer)))
+    added = set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens) - tags
     has_all_characters = all(part in vocabulary for part in ("Ġ", "Ã", "!"))  # three of the byte alphabet
     if any(marks) or added or not has_all_characters or tokenizer.backend_tokenizer.pre_tokenizer is None:
         raise ValueError(

@@ -1,6 +1,6 @@
 """Cleaning of the training text: steps that drop useless pairs, and a report of how many each step dropped."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import Any
@@ -9,10 +9,12 @@ import numpy as np
 from datasets import Dataset, IterableDataset
 
 from vanilla_transformer.training.arguments.corpus_arguments import CleaningArguments
+from vanilla_transformer.training.reports.tables import aligned
 
 
 KEEP = "kept"
 DUPLICATE = "duplicate"
+TABLES = ("mixed", "directions", "languages")  # of the report, beside its numbers
 
 
 @dataclass
@@ -23,22 +25,37 @@ class CleaningReport:
         loaded: Pairs before the first step.
         dropped: Pairs that each step dropped.
         mixed: Pairs of each file after cleaning and with its weight, if files have weights.
+        directions: For each of several directions its pairs, how often they count, and the tokens of an epoch.
+        languages: For each language of several directions, the tokens of a word.
     """
 
     loaded: int = 0
     dropped: dict[str, int] = field(default_factory=dict)
     mixed: dict[str, int] = field(default_factory=dict)
+    directions: dict[str, dict[str, Any]] = field(default_factory=dict)
+    languages: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns all numbers by name."""
-        numbers = {"loaded": self.loaded, **self.dropped, KEEP: self.kept}
-        return {**numbers, "mixed": self.mixed} if self.mixed else numbers
+        tables = {name: getattr(self, name) for name in TABLES if getattr(self, name)}
+        return {"loaded": self.loaded, **self.dropped, KEEP: self.kept, **tables}
 
     @classmethod
     def from_dict(cls, numbers: dict[str, Any]) -> "CleaningReport":
         """Returns the report with the numbers of `as_dict`."""
-        steps = {name: number for name, number in numbers.items() if name not in ("loaded", KEEP, "mixed")}
-        return cls(numbers["loaded"], steps, numbers.get("mixed", {}))
+        steps = {name: number for name, number in numbers.items() if name not in ("loaded", KEEP, *TABLES)}
+        return cls(numbers["loaded"], steps, *(numbers.get(name, {}) for name in TABLES))
+
+    @classmethod
+    def sum_of(cls, reports: Mapping[str, "CleaningReport"]) -> "CleaningReport":
+        """Returns one report for several directions, given by name."""
+        total = cls()
+        for direction, report in reports.items():
+            total.loaded += report.loaded
+            for step, number in report.dropped.items():
+                total.dropped[step] = total.dropped.get(step, 0) + number
+            total.mixed |= {f"{direction} {file}": number for file, number in report.mixed.items()}
+        return total
 
     @property
     def kept(self) -> int:
@@ -53,7 +70,18 @@ class CleaningReport:
             *self.mixed.items(),
         ]
         width = max(len(name) for name, _ in rows)
-        return "\n".join(f"{name:<{width}}  {number:>12,}" for name, number in rows)
+        lines = [f"{name:<{width}}  {number:>12,}" for name, number in rows]
+        return "\n".join([*lines, *_table(self.directions), *_table(self.languages)])
+
+
+def _table(rows: dict[str, dict[str, Any]]) -> list[str]:
+    """Returns the lines of a table after an empty one, with the names of its columns first; none without rows."""
+    if not rows:
+        return []
+    cells = [["", *next(iter(rows.values()))]]
+    for name, row in rows.items():
+        cells.append([name, *(f"{value:,}" if isinstance(value, int) else str(value) for value in row.values())])
+    return ["", aligned(cells, numbers_right=True)]
 
 
 def steps(arguments: CleaningArguments) -> dict[str, Callable[[str, str], bool]]:

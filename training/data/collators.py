@@ -51,3 +51,22 @@ class TokenColumns:
 
     def __call__(self, examples: list[dict[str, Any]]) -> Any:
         return self.collator([{name: example[name] for name in ("input_ids", "labels")} for example in examples])
+
+
+class WithoutFullMask:
+    """Leaves out an attention mask that hides nothing.
+
+    A model would find out itself, but on the device, and the host would wait for the answer.
+
+    Args:
+        collator: The collator that pads.
+    """
+
+    def __init__(self, collator: Callable[[list[dict[str, Any]]], Any]):
+        self.collator = collator
+
+    def __call__(self, examples: list[dict[str, Any]]) -> Any:
+        batch = self.collator(examples)
+        if "attention_mask" in batch and batch["attention_mask"].all():
+            del batch["attention_mask"]
+        return batch

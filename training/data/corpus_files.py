@@ -12,14 +12,22 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.hub.languages import differ
+from vanilla_transformer.hub.languages import Languages, differ
 from vanilla_transformer.safe_files.input_files import json_rows, kind_of, lines_of, open_parquet
 
 
 Pairs = Iterator[tuple[str, str]]
+Names = list[tuple[str, str]]  # what the columns of source and target may be called: the first that fits is chosen
 
 
-def pairs_in_files(files: Iterable[str], source_lang: str, target_lang: str, columns: Iterable[str] = ()) -> Pairs:
+def pairs_in_files(
+    files: Iterable[str],
+    source_lang: str,
+    target_lang: str,
+    columns: Iterable[str] = (),
+    *,
+    several: bool = False,
+) -> Pairs:
     """Yields all pairs of several files.
 
     Args:
@@ -27,21 +35,24 @@ def pairs_in_files(files: Iterable[str], source_lang: str, target_lang: str, col
         source_lang: Suffix or column of the source side.
         target_lang: Suffix or column of the target side.
         columns: Column names of tables without a header line.
+        several: Whether other directions are read from the same files: see `column_names`.
     """
-    for read in _readers(files, source_lang, target_lang, tuple(columns)):
+    names = column_names(source_lang, target_lang, several)
+    for read in _readers(files, source_lang, target_lang, names, tuple(columns)):
         yield from read()
 
 
 def _readers(
-    files: Iterable[str], source_lang: str, target_lang: str, columns: tuple[str, ...] = ()
+    files: Iterable[str], source_lang: str, target_lang: str, names: Names, columns: tuple[str, ...] = ()
 ) -> list[Callable[[], Pairs]]:
     """Returns a reader for each table or pair of text files. A missing file raises before anything is read."""
     paths = [path for pattern in files for path in _expand(pattern, source_lang, target_lang)]
     texts = [path for path in paths if kind_of(path) not in TABLES]
     tables = [path for path in paths if kind_of(path) in TABLES]
-    languages = (source_lang, target_lang)
-    readers: list[Callable[[], Pairs]] = [partial(_read_text, *pair) for pair in _pair_up(texts, *languages)]
-    readers += [partial(TABLES[kind_of(path)], path, languages, columns) for path in tables]
+    readers: list[Callable[[], Pairs]] = [
+        partial(_read_text, *pair) for pair in _pair_up(texts, source_lang, target_lang)
+    ]
+    readers += [partial(TABLES[kind_of(path)], path, names, columns) for path in tables]
     return readers
 
 
@@ -61,6 +72,42 @@ def digests_of(files: Iterable[str], source_lang: str, target_lang: str) -> dict
 
 
 # --- finding files ---
+
+
+def files_of_direction(entries: Iterable[str], source_lang: str, target_lang: str) -> list[tuple[int, str]]:
+    """Returns the files that serve one of several directions, each with the number of its entry.
+
+    An entry `en-de=FILES` serves the two directions of its pair, any other entry serves every direction. In a path,
+    `{source}` and `{target}` stand for the languages; if there are no such files, they stand for them the other way
+    round, because a bitext serves both directions.
+
+    Args:
+        entries: Entries of `train_files`, for example.
+        source_lang: Source language of the direction.
+        target_lang: Target language of the direction.
+    """
+    chosen = []
+    for number, entry in enumerate(entries):
+        pair, equals, path = entry.partition("=")
+        if equals and "-" in pair and "/" not in pair:
+            if set(Languages.parse(pair)) != {source_lang, target_lang}:
+                continue
+        else:
+            path = entry
+        both = [
+            path.replace("{source}", first).replace("{target}", second)
+            for first, second in ((source_lang, target_lang), (target_lang, source_lang))
+        ]
+        exists = (_exists(name, source_lang, target_lang) for name in both)
+        chosen.append((number, next((name for name, there in zip(both, exists, strict=True) if there), both[0])))
+    return chosen
+
+
+def _exists(pattern: str, source_lang: str, target_lang: str) -> bool:
+    try:
+        return bool(_expand(pattern, source_lang, target_lang))
+    except ValueError:
+        return False
 
 
 def _expand(pattern: str, source_lang: str, target_lang: str) -> list[Path]:
@@ -127,75 +174,88 @@ def _read_text(source_path: Path, target_path: Path) -> Pairs:
         )
 
 
-def choose_columns(names: Iterable[str], languages: tuple[str, str], where: str) -> tuple[str, str]:
-    """Returns the names of the source and target columns: the languages, or `source` and `target`."""
-    names = list(names)
-    for wanted in (languages, ("source", "target")):
-        if set(wanted) <= set(names):
+def column_names(source_lang: str, target_lang: str, several: bool = False) -> Names:
+    """Returns what the columns of a direction may be called: the languages or, if it is the only direction, `source`
+    and `target`."""
+    return [(source_lang, target_lang), *([] if several else [("source", "target")])]
+
+
+def choose_columns(columns: Iterable[str], names: Names, where: str) -> tuple[str, str]:
+    """Returns the names of the source and target columns.
+
+    Args:
+        columns: The columns that there are.
+        names: What they may be called: the languages first.
+        where: The table, for the message.
+    """
+    columns = list(columns)
+    for wanted in names:
+        if set(wanted) <= set(columns):
             return wanted
-    missing = " and ".join(repr(language) for language in languages if language not in names)
-    shown = ", ".join(repr(name if len(name) <= 40 else f"{name[:40]} ...") for name in names)
+    languages = names[0]
+    missing = " and ".join(repr(language) for language in languages if language not in columns)
+    shown = ", ".join(repr(name if len(name) <= 40 else f"{name[:40]} ...") for name in columns)
+    others = "".join(f" or {source!r} and {target!r}" for source, target in names[1:])
     raise ValueError(
-        f"{where} has no {missing} among its columns {shown}: name them after the languages or 'source' and 'target', "
+        f"{where} has no {missing} among its columns {shown}: name them after the languages{others}, "
         "or set source_lang and target_lang to what they are called. A table without a header line needs its column "
         f"names: --columns {' '.join(languages)}."
     )
 
 
-def _read_rows(
-    rows: Iterator[tuple[int, list[str]]], path: Path, languages: tuple[str, str], columns: tuple[str, ...]
-) -> Pairs:
+def _read_rows(rows: Iterator[tuple[int, list[str]]], path: Path, names: Names, columns: tuple[str, ...]) -> Pairs:
     """Yields pairs from numbered rows of cells. The first row names the columns, unless `columns` does."""
-    names = columns or next(rows, (0, []))[1]
+    header = list(columns or next(rows, (0, []))[1])
     where = f"The list of columns given for {path}" if columns else f"{path}, line 1: the header"
-    source, target = (names.index(name) for name in choose_columns(names, languages, where))
+    source, target = (header.index(name) for name in choose_columns(header, names, where))
     for number, cells in rows:
-        if len(cells) != len(names):
+        if len(cells) != len(header):
             raise ValueError(
-                f"{path}, line {number}: {len(cells)} columns where there should be {len(names)} ({', '.join(names)})."
+                f"{path}, line {number}: {len(cells)} columns where there should be {len(header)} "
+                f"({', '.join(header)})."
             )
         yield cells[source], cells[target]
 
 
-def _read_tsv(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+def _read_tsv(path: Path, names: Names, columns: tuple[str, ...]) -> Pairs:
     # No quoting: in parallel text, a quotation mark is text.
     rows = ((number, line.split("\t")) for number, line in enumerate(lines_of(path), start=1))
-    return _read_rows(rows, path, languages, columns)
+    return _read_rows(rows, path, names, columns)
 
 
-def _read_csv(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+def _read_csv(path: Path, names: Names, columns: tuple[str, ...]) -> Pairs:
     reader = csv.reader(lines_of(path, keep_ends=True), strict=True)
     rows = ((reader.line_num, cells) for cells in reader)
     try:
-        yield from _read_rows(rows, path, languages, columns)
+        yield from _read_rows(rows, path, names, columns)
     except csv.Error as error:
         raise ValueError(f"{path}, line {reader.line_num}: not valid CSV ({error}).") from error
 
 
-def _read_json_lines(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+def _read_json_lines(path: Path, names: Names, columns: tuple[str, ...]) -> Pairs:
     for where, _, row in json_rows(path):
-        yield _pair_of(row, languages, where)
+        yield _pair_of(row, names, where)
 
 
-def _pair_of(row: dict[str, Any], languages: tuple[str, str], where: str) -> tuple[str, str]:
+def _pair_of(row: dict[str, Any], names: Names, where: str) -> tuple[str, str]:
     row = row["translation"] if isinstance(row.get("translation"), dict) else row
-    source, target = (row[name] for name in choose_columns(row, languages, where))
+    source, target = (row[name] for name in choose_columns(row, names, where))
     for side in (source, target):
         if not isinstance(side, str | None):
             raise ValueError(f"{where}: {side!r:.40} is not text.")
     return source or "", target or ""
 
 
-def _read_parquet(path: Path, languages: tuple[str, str], columns: tuple[str, ...]) -> Pairs:
+def _read_parquet(path: Path, names: Names, columns: tuple[str, ...]) -> Pairs:
     number = 0
     with open_parquet(path) as table:
         for batch in table.iter_batches():
             for row in batch.to_pylist():
                 number += 1
-                yield _pair_of(row, languages, f"{path}, row {number}")
+                yield _pair_of(row, names, f"{path}, row {number}")
 
 
-TABLES: dict[str, Callable[[Path, tuple[str, str], tuple[str, ...]], Pairs]] = {
+TABLES: dict[str, Callable[[Path, Names, tuple[str, ...]], Pairs]] = {
     ".tsv": _read_tsv,
     ".csv": _read_csv,
     ".jsonl": _read_json_lines,

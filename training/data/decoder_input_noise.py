@@ -19,6 +19,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.models.embeddings_and_head import shift_right
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tags
 
 
 @dataclass(frozen=True)
@@ -30,7 +31,7 @@ class PrefixNoise:
 
     Args:
         vocab_size: Number of token ids.
-        special_ids: Ids of all special tokens.
+        special_ids: Ids of all special tokens and tags of languages.
         decoder_start_token_id: First id of every decoder input.
         pad_token_id: Id at positions whose label is ignored.
         unk_token_id: Id that stands for a dropped token.
@@ -72,7 +73,7 @@ class PrefixNoise:
                 raise ValueError(f"The tokenizer has no {name}, which noise needs; set one.")
         return cls(
             vocab_size=len(tokenizer),
-            special_ids=tuple(tokenizer.all_special_ids),
+            special_ids=(*tokenizer.all_special_ids, *language_tags(tokenizer).values()),
             decoder_start_token_id=decoder_start_token_id,
             pad_token_id=tokenizer.pad_token_id,
             unk_token_id=tokenizer.unk_token_id,

@@ -1,10 +1,11 @@
 """Loading and tokenising parallel text: one function for every kind of corpus.
 
 A corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar. `load_corpus` returns it
-with the columns `source` and `target`; `tokenize` adds `input_ids` and `labels`.
+with the columns `source` and `target`, and with `direction` if it has several; `tokenize` adds `input_ids` and
+`labels`, and the tag of the target language in front of the source.
 
 ```python
->>> from vanilla_transformer.training.arguments import CorpusArguments
+>>> from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 >>> from vanilla_transformer.training.data.parallel_corpus import load_corpus
 
 >>> corpus = load_corpus(CorpusArguments(source_lang="en", target_lang="de", dataset="demo"))
@@ -16,12 +17,13 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import numpy as np
 from datasets import (
+    ClassLabel,
     Dataset,
     Features,
     IterableDataset,
@@ -36,12 +38,27 @@ from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
 from transformers import PreTrainedTokenizerBase
 
 from vanilla_transformer.command_line.inference_arguments import LoadingArguments
-from vanilla_transformer.hub.languages import Languages, agreed_languages, load_languages
+from vanilla_transformer.hub.languages import (
+    Directions,
+    Languages,
+    agreed_languages,
+    find_direction,
+    load_directions,
+    load_languages,
+)
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, clean
-from vanilla_transformer.training.data.corpus_files import choose_columns, digests_of, pairs_in_files, state_of
-from vanilla_transformer.training.data.corpus_mixing import copies
+from vanilla_transformer.training.data.corpus_files import (
+    choose_columns,
+    column_names,
+    digests_of,
+    files_of_direction,
+    pairs_in_files,
+    state_of,
+)
+from vanilla_transformer.training.data.corpus_mixing import DIRECTION, copies
 from vanilla_transformer.training.data.demo_corpus.grammar import SIZES, demo_corpus
 from vanilla_transformer.training.evaluation.metrics import Reference, require_same_number
 
@@ -57,7 +74,7 @@ TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int3
 
 @dataclass
 class Corpus:
-    """Parallel text by split, each with the columns `source` and `target`.
+    """Parallel text by split, each with the columns `source` and `target`, and `direction` if there are several.
 
     Args:
         splits: The splits by name.
@@ -87,18 +104,33 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, 
             `test`, further test sets are loaded under their names.
         seed: Seed of the pairs that a fraction in `train_weights` draws.
     """
-    languages_of_corpus(arguments)  # before any work
+    directions = directions_of_corpus(arguments)  # before any work
+    if len(directions) == 1:
+        return _load_direction(of_direction(arguments, directions[0]), splits, seed=seed)
+    return _joined(
+        {
+            direction: _load_direction(of_direction(arguments, direction), splits, seed=seed, several=True)
+            for direction in directions
+        }
+    )
+
+
+def _load_direction(
+    arguments: CorpusArguments, splits: tuple[Split, ...], *, seed: int, several: bool = False
+) -> Corpus:
+    """Loads a corpus with one direction, or one direction of several."""
     loaded: dict[str, Dataset | IterableDataset]
     if arguments.dataset == "demo":
-        loaded = {split: _load_demo(arguments, split) for split in splits}
+        loaded = {split: _load_demo(arguments, split, several) for split in splits}
     elif arguments.dataset:
-        loaded = _load_from_hub(arguments, splits)
+        loaded = _load_from_hub(arguments, splits, several)
     else:
-        loaded = {split: _load_files(arguments, split) for split in splits if arguments.files(split)}
+        loaded = {split: _load_files(arguments, split, several) for split in splits if arguments.files(split)}
     if "test" in splits:
-        loaded |= {name: _load_files(arguments, name) for name in arguments.further_test_sets}
+        loaded |= {name: _load_files(arguments, name, several) for name in arguments.further_test_sets}
     if splits[0] not in loaded and not (splits == ("test",) and loaded):
-        raise ValueError(f"The corpus has no {splits[0]} split: set {splits[0]}_files.")
+        where = f" for {arguments.languages}" if several else ""
+        raise ValueError(f"The corpus has no {splits[0]} split{where}: set {splits[0]}_files.")
     for split, dataset in loaded.items():
         if isinstance(dataset, Dataset) and not len(dataset):
             raise _empty(arguments, split)
@@ -110,6 +142,45 @@ def load_corpus(arguments: CorpusArguments, splits: tuple[Split, ...] = SPLITS, 
     if arguments.train_weights:
         loaded["train"] = _weighted(loaded["train"], arguments, report, seed)
     return Corpus(loaded, report)
+
+
+def _joined(corpora: Mapping[Languages, Corpus]) -> Corpus:
+    """Puts the corpora of several directions together, with the direction of each pair in a column."""
+    label = ClassLabel(names=list(map(str, corpora)))
+    splits: dict[str, Dataset | IterableDataset] = {}
+    for split in dict.fromkeys(name for corpus in corpora.values() for name in corpus.splits):
+        parts = []
+        for number, corpus in enumerate(corpora.values()):
+            if split in corpus:
+                part = corpus[split]
+                assert isinstance(part, Dataset)  # several directions are never streamed
+                parts.append(part.add_column(DIRECTION, np.full(len(part), number), feature=label))
+        splits[split] = concatenate_datasets(parts)
+    reports = {str(direction): corpus.report for direction, corpus in corpora.items() if corpus.report is not None}
+    return Corpus(splits, CleaningReport.sum_of(reports) if reports else None)
+
+
+def of_direction(arguments: CorpusArguments, direction: Languages) -> CorpusArguments:
+    """Returns the arguments of one direction of a corpus: its languages, and the files that serve it."""
+
+    def chosen(entries: list[str]) -> list[str]:
+        return [path for _, path in files_of_direction(entries, *map(str, direction))]
+
+    train_files = files_of_direction(arguments.train_files, *map(str, direction))
+    weights = [arguments.train_weights[number] for number, _ in train_files] if arguments.train_weights else []
+    return replace(
+        arguments.with_languages(direction),
+        train_files=[path for _, path in train_files],
+        train_weights=weights,
+        validation_files=chosen(arguments.validation_files),
+        test_files=chosen(arguments.test_files),
+        test_sets=[f"{name}={path}" for name, files in arguments.further_test_sets.items() for path in chosen(files)],
+    )
+
+
+def directions_of_corpus(arguments: CorpusArguments) -> Directions:
+    """Returns the directions of a corpus: one, if it has not several."""
+    return arguments.all_directions if arguments.directions else (Languages(*languages_of_corpus(arguments)),)
 
 
 def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
@@ -128,7 +199,8 @@ def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
 def languages_of_models(
     given: Languages, models: Iterable[str], loading: LoadingArguments, direction: str | None = None
 ) -> Languages:
-    """Returns the languages that are given, or else those of models. They must not contradict each other.
+    """Returns the languages that are given, or else those of models. They must not contradict each other. Of a model
+    with several directions, the given languages must choose one.
 
     Args:
         given: The languages that are given.
@@ -137,7 +209,11 @@ def languages_of_models(
         direction: That of `vanilla backtranslate`; with `"back"`, the models translate from target to source.
     """
     for model in models:
-        recorded = load_languages(model, revision=loading.revision, trust_remote_code=loading.trust_remote_code)
+        options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
+        recorded = load_languages(model, **options)
+        if len(several := load_directions(model, **options)) > 1:
+            wanted = Languages(*reversed(given)) if direction == "back" else given
+            recorded = find_direction(several, wanted, model)
         of_pairs = Languages(*reversed(recorded)) if direction == "back" else recorded
         try:
             given = agreed_languages(given, of_pairs, model)
@@ -172,8 +248,12 @@ def content_digests(arguments: CorpusArguments, corpus: Corpus) -> dict[str, dic
     A dataset that is streamed is left out: it would have to be read to the end.
     """
     if not arguments.dataset:
-        languages = languages_of_corpus(arguments)
-        return {split: digests_of(arguments.files(split), *languages) for split in SPLITS if arguments.files(split)}
+        digests: dict[str, dict[str, str]] = {}
+        for direction in directions_of_corpus(arguments):
+            for split in SPLITS:
+                if files := of_direction(arguments, direction).files(split):
+                    digests[split] = digests.get(split, {}) | digests_of(files, *map(str, direction))
+        return digests
     return {
         split: {f"the {split} split of {arguments.dataset}": _digest(text)}
         for split, text in corpus.splits.items()
@@ -195,10 +275,13 @@ def tokenize(
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
     *,
+    target_lang: str | None = None,
     keep_text: bool = False,
     num_proc: int | None = None,
 ) -> Dataset | IterableDataset:
     """Turns `source` and `target` into `input_ids` and `labels`. Both end in `</s>`, and neither is truncated.
+
+    If the tokenizer has tags, each source gets that of its target language, in `source` too.
 
     `datasets` caches the result, and finds it again for the same text and tokenizers.
 
@@ -206,35 +289,65 @@ def tokenize(
         dataset: Pairs of text.
         tokenizer: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
+        target_lang: The target language of a corpus with one direction.
         keep_text: Whether to keep the text columns.
         num_proc: Number of processes.
     """
+    text = dataset.features if isinstance(dataset, Dataset) and DIRECTION in dataset.column_names else TEXT
     options = {
         "batched": True,
-        "fn_kwargs": {"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer},
-        "remove_columns": [] if keep_text else ["source", "target"],
-        "features": Features({**TEXT, **TOKENS}) if keep_text else TOKENS,
+        "fn_kwargs": {
+            "tokenizer": tokenizer,
+            "target_tokenizer": target_tokenizer or tokenizer,
+            "tags": (tags := _tags(text, target_lang, tokenizer)),
+        },
+        "remove_columns": [] if keep_text else list(text),
+        "features": Features({**text, **TOKENS}) if keep_text else TOKENS,
     }
     if isinstance(dataset, IterableDataset):
         return dataset.map(_encode, **options)
-    fingerprint = _fingerprint(dataset, keep_text, tokenizer, target_tokenizer or tokenizer)
+    fingerprint = _fingerprint(dataset, f"{keep_text} {tags}", tokenizer, target_tokenizer or tokenizer)
     return dataset.map(_encode, num_proc=num_proc, desc="Tokenising", new_fingerprint=fingerprint, **options)
 
 
+def _tags(features: Features, target_lang: str | None, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+    """Returns what goes in front of the source in each direction; nothing at all for a tokenizer without tags."""
+    known = language_tags(tokenizer)
+    targets = [target_lang]
+    if DIRECTION in features:
+        targets = [Languages.parse(name).target for name in features[DIRECTION].names]
+    for language in targets:
+        if known and language not in known:
+            raise ValueError(
+                f"The tokenizer has no tag for {language!r}, only for {', '.join(known)}: learn a vocabulary for all "
+                "directions."
+            )
+    return [f"{language_tag(str(language))} " for language in targets] if known else []
+
+
 def _encode(
-    batch: dict[str, list[str]], tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
-) -> dict[str, list[list[int]]]:
+    batch: dict[str, list[Any]],
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase,
+    tags: list[str],
+) -> dict[str, list[Any]]:
     options = {"return_attention_mask": False, "truncation": False, "verbose": False}
+    tagged = {}
+    if tags:
+        directions = batch.get(DIRECTION, [0] * len(batch["source"]))
+        pairs = zip(batch["source"], directions, strict=True)
+        batch["source"] = tagged["source"] = [tags[direction] + source for source, direction in pairs]
     return {
+        **tagged,
         "input_ids": tokenizer(batch["source"], **options)["input_ids"],
         "labels": target_tokenizer(text_target=batch["target"], **options)["input_ids"],
     }
 
 
-def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedTokenizerBase) -> str:
+def _fingerprint(dataset: Dataset, options: str, *tokenizers: PreTrainedTokenizerBase) -> str:
     """Returns a cache key that depends on the tokenizers' files. In memory, a tokenizer changes with each use, and
     `datasets` would not recognise it."""
-    digest = hashlib.sha256(f"{dataset._fingerprint} {keep_text}".encode())
+    digest = hashlib.sha256(f"{dataset._fingerprint} {options}".encode())
     for tokenizer in tokenizers:
         if not hasattr(tokenizer, "backend_tokenizer"):  # a plain Python tokenizer: its vocabulary identifies it
             digest.update(
@@ -250,12 +363,14 @@ def _fingerprint(dataset: Dataset, keep_text: bool, *tokenizers: PreTrainedToken
 # --- the demo grammar ---
 
 
-def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDataset:
+def _load_demo(arguments: CorpusArguments, split: Split, several: bool) -> Dataset | IterableDataset:
     parts = ReadInstruction.from_spec(getattr(arguments, f"{split}_split")).to_absolute(SIZES)
     pairs = [pair for part in parts for pair in demo_corpus(part.splitname, part.to)[part.from_ :]]
     if not pairs:
         raise _empty(arguments, split)
-    source, target = choose_columns(pairs[0], languages_of_corpus(arguments), "The demo corpus")
+    source, target = choose_columns(
+        pairs[0], column_names(*languages_of_corpus(arguments), several), "The demo corpus"
+    )
     columns = {"source": [pair[source] for pair in pairs], "target": [pair[target] for pair in pairs]}
     dataset = Dataset.from_dict(columns, features=TEXT)
     return dataset.to_iterable_dataset() if arguments.streaming else dataset
@@ -264,10 +379,10 @@ def _load_demo(arguments: CorpusArguments, split: Split) -> Dataset | IterableDa
 # --- files ---
 
 
-def _load_files(arguments: CorpusArguments, split: str) -> Dataset | IterableDataset:
+def _load_files(arguments: CorpusArguments, split: str, several: bool) -> Dataset | IterableDataset:
     if split != "train" or not arguments.train_weights:
-        return _load_together(arguments, split, arguments.files(split))
-    parts = [_load_together(arguments, split, [file]) for file in arguments.train_files]
+        return _load_together(arguments, split, arguments.files(split), several)
+    parts = [_load_together(arguments, split, [file], several) for file in arguments.train_files]
     return concatenate_datasets(
         [part.add_column(FILE, np.full(len(part), number)) for number, part in enumerate(parts)]
     )
@@ -284,12 +399,15 @@ def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningRepo
     return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
 
 
-def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> Dataset | IterableDataset:
+def _load_together(
+    arguments: CorpusArguments, split: str, files: list[str], several: bool
+) -> Dataset | IterableDataset:
     # Tuples, because `datasets` would split the work over the elements of a list.
     where: dict[str, Any] = {
         "files": tuple(files),
         "languages": languages_of_corpus(arguments),
         "columns": tuple(arguments.columns),
+        "several": several,
     }
     if next(_generate(**where), None) is None:  # this also reports a missing file before any work is done
         raise _empty(arguments, split)
@@ -306,26 +424,33 @@ def _load_together(arguments: CorpusArguments, split: str, files: list[str]) -> 
 
 
 def _generate(
-    files: tuple[str, ...], languages: tuple[str, str], columns: tuple[str, ...], state: tuple = ()
+    files: tuple[str, ...],
+    languages: tuple[str, str],
+    columns: tuple[str, ...],
+    several: bool = False,
+    state: tuple = (),
 ) -> Iterator[dict[str, str]]:
-    for source, target in pairs_in_files(files, *languages, columns):
+    for source, target in pairs_in_files(files, *languages, columns, several=several):
         yield {"source": source, "target": target}
 
 
 # --- the Hub ---
 
 
-def _load_from_hub(arguments: CorpusArguments, splits: tuple[Split, ...]) -> dict[str, Dataset | IterableDataset]:
+def _load_from_hub(
+    arguments: CorpusArguments, splits: tuple[Split, ...], several: bool
+) -> dict[str, Dataset | IterableDataset]:
     try:
         config = arguments.dataset_config or _choose_config(arguments)
-        loaded = load_dataset(arguments.dataset, config, streaming=arguments.streaming)
+        loaded = load_dataset(
+            arguments.dataset, config, revision=arguments.dataset_revision, streaming=arguments.streaming
+        )
     except RuntimeError as error:
         if "script" not in str(error):
             raise
         raise ValueError(
-            f"The dataset {arguments.dataset!r} is a script, which `datasets` no longer runs: look for its Parquet "
-            "files (often in the revision refs/convert/parquet) and give their folder as dataset, or them as "
-            "train_files."
+            f"The dataset {arguments.dataset!r} is a script, which `datasets` no longer runs: set dataset_revision to "
+            "refs/convert/parquet, where the Hub keeps most of them as Parquet files."
         ) from error
     except (DatasetNotFoundError, ConnectionError, FileNotFoundError) as error:
         raise ValueError(
@@ -337,7 +462,7 @@ def _load_from_hub(arguments: CorpusArguments, splits: tuple[Split, ...]) -> dic
         name = getattr(arguments, f"{split}_split")
         if all(part.split("[")[0] in loaded for part in name.split("+")):
             dataset = loaded[name] if name in loaded else _slice(arguments, config, name)
-            chosen[split] = _to_pairs(dataset, arguments)
+            chosen[split] = _to_pairs(dataset, arguments, several)
         elif split == splits[0] or name != getattr(CorpusArguments, f"{split}_split"):
             raise ValueError(
                 f"{split}_split={name!r} is not among the splits of {arguments.dataset!r}: {', '.join(loaded)}."
@@ -350,11 +475,11 @@ def _slice(arguments: CorpusArguments, config: str | None, name: str) -> Dataset
         raise ValueError(
             f"A stream can't be sliced or joined: name one split in place of {name!r}, or set streaming to false."
         )
-    return load_dataset(arguments.dataset, config, split=name)
+    return load_dataset(arguments.dataset, config, split=name, revision=arguments.dataset_revision)
 
 
 def _choose_config(arguments: CorpusArguments) -> str | None:
-    names = get_dataset_config_names(arguments.dataset)
+    names = get_dataset_config_names(arguments.dataset, revision=arguments.dataset_revision)
     source_lang, target_lang = languages_of_corpus(arguments)
     pair = [f"{source_lang}-{target_lang}", f"{target_lang}-{source_lang}"]
     for name in names:
@@ -368,15 +493,18 @@ def _choose_config(arguments: CorpusArguments) -> str | None:
     )
 
 
-def _to_pairs(dataset: Dataset | IterableDataset, arguments: CorpusArguments) -> Dataset | IterableDataset:
+def _to_pairs(
+    dataset: Dataset | IterableDataset, arguments: CorpusArguments, several: bool
+) -> Dataset | IterableDataset:
     """Converts the Hub's layouts, `{"translation": {"en": ..., "de": ...}}` and flat, to `source` and `target`."""
-    languages = languages_of_corpus(arguments)
     names = dataset.column_names or list(next(iter(dataset)))
     nested = "translation" in names
     if nested:
         feature = (dataset.features or {}).get("translation")
         names = getattr(feature, "languages", None) or list(feature or next(iter(dataset))["translation"])
-    columns = choose_columns(names, languages, f"The dataset {arguments.dataset!r}")
+    columns = choose_columns(
+        names, column_names(*languages_of_corpus(arguments), several), f"The dataset {arguments.dataset!r}"
+    )
     options = {} if isinstance(dataset, IterableDataset) else {"desc": "Reading", "num_proc": arguments.num_proc}
     return dataset.map(
         _pick,

@@ -291,6 +291,10 @@ class TokenBatchSampler(Sampler[list[int]]):
         """Continues from a position of `state_dict`; lengths, limits and seed must be the same as then."""
         self.set_epoch(state["epoch"], start_batch=state["batch"])
 
+    def tokens(self) -> tuple[int, int]:
+        """Returns the source tokens and the target tokens of an epoch."""
+        return int(self._cell_source @ self._cell_counts), int(self._cell_target @ self._cell_counts)
+
     def padding(self) -> Padding:
         """Returns the padding of an epoch, which is the same for every epoch."""
         source: np.ndarray = np.repeat(self._cell_source, self._cell_counts)

@@ -17,7 +17,7 @@ from vanilla_transformer.training.evaluation.metrics import measure
 
 
 class BleuMetric(evaluate.Metric):
-    """sacreBLEU, the paper's BLEU, tokenised BLEU, chrF and TER; `compute` also takes the options of `measures`."""
+    """The measures of `metrics.py`; `compute` also takes the options of `measures`."""
 
     def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(

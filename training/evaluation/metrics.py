@@ -3,12 +3,18 @@
 | name | what it is |
 |---|---|
 | `sacrebleu` | BLEU of plain text in sacreBLEU's tokens (13a): the score to report |
-| `paper_bleu` | BLEU of Moses tokens with hyphenated compounds split: the one in the paper's tables |
+| `compound_bleu` | BLEU of Moses tokens with hyphenated compounds split, as in the authors' script of June 2017 |
+| `compound_bleu_ascii_output` | the same with “ ” and other Unicode punctuation of the output replaced: since 2018 |
+| `compound_bleu_ascii_both` | the same with that of the references replaced, too |
 | `tokenized_bleu` | BLEU of unchanged Moses tokens: how Multi30k results are published, there lower-cased |
 | `chrf`, `ter` | character F-score; edits per reference word, lower is better |
 
-`paper_bleu` and `tokenized_bleu` count as Moses's multi-bleu.perl does. Their tokens come from sacremoses
-(`pip install sacremoses`) unless the text is already tokenised; without it they are left out.
+Which script printed the paper's 27.3 is not known. tensor2tensor's get_ende_bleu.sh splits compounds; since April 2018
+it also runs Moses's replace-unicode-punctuation.perl on the output (which replaces “ ” but not „ « »), and one of its
+authors says that the references need plain quotes, too (tensor2tensor issue 317). So there are three scores.
+
+All but `sacrebleu`, `chrf` and `ter` count as Moses's multi-bleu.perl does. Tokens and replacements come from
+sacremoses (`pip install sacremoses`); without it these measures are left out, unless the text is already tokenised.
 """
 
 import re
@@ -16,6 +22,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from sacrebleu.metrics import BLEU, CHRF, TER
@@ -28,7 +35,8 @@ from vanilla_transformer.models.spelling import suggestion
 
 logger = logging.get_logger(__name__)
 
-NAMES = ("sacrebleu", "paper_bleu", "tokenized_bleu", "chrf", "ter")
+COMPOUND_BLEUS = ("compound_bleu", "compound_bleu_ascii_output", "compound_bleu_ascii_both")
+NAMES = ("sacrebleu", *COMPOUND_BLEUS, "tokenized_bleu", "chrf", "ter")
 # White space for Python's split(), but part of a word for multi-bleu.perl: a no-break space, for instance.
 NOT_ASCII_SPACE = re.compile(r"[^\S \t\n\r\f\v]")
 
@@ -50,11 +58,13 @@ class Measure:
     Args:
         metric: The metric of sacreBLEU that counts.
         prepare: Applied to each sentence before counting.
+        prepare_reference: Applied to each reference instead, if it is another function.
         tokens: The tokenisation that `prepare` does, for the signature; `None` if the metric's signature is complete.
     """
 
     metric: Metric
     prepare: Callable[[str], str] = str
+    prepare_reference: Callable[[str], str] | None = None
     tokens: str | None = None
 
     def __call__(self, hypotheses: Sequence[str], references: Sequence[Reference]) -> Figure:
@@ -67,7 +77,8 @@ class Measure:
         several = [[one] if isinstance(one, str) else list(one) for one in references]
         if len(numbers := {len(one) for one in several}) > 1:
             raise ValueError(f"Sentences have {min(numbers)} to {max(numbers)} references: give each the same number.")
-        return [self.prepared(stream) for stream in zip(*several, strict=True)]
+        prepare = self.prepare_reference or self.prepare
+        return [[prepare(reference) for reference in stream] for stream in zip(*several, strict=True)]
 
     def prepared(self, sentences: Sequence[str]) -> list[str]:
         """Returns the sentences as the metric gets them."""
@@ -97,19 +108,36 @@ def measures(
         lowercase: Whether to lower-case the text for `tokenized_bleu`, and only for that.
         sacrebleu_tokens: sacreBLEU's tokenisation, for example `"zh"` for Chinese.
     """
-    for name in names:
-        if name not in NAMES:
-            raise ValueError(f"There is no measure {name!r}{suggestion(name, NAMES)}: choose from {', '.join(NAMES)}.")
+    _require_names(names)
     chosen: dict[str, Measure] = {}
     if "sacrebleu" in names:
         if tokenized:
             logger.warning_once("sacrebleu is computed on tokenised text: comparable scores need plain text.")
         # force: sacreBLEU would warn about tokenised text itself, at every call.
         chosen["sacrebleu"] = Measure(BLEU(tokenize=sacrebleu_tokens, force=tokenized))
-    if {"paper_bleu", "tokenized_bleu"} & set(names):
+    if needs_tokens(names):
         chosen |= _moses_measures(target_lang, tokenized, lowercase)
     chosen |= {"chrf": Measure(CHRF()), "ter": Measure(TER())}
     return {name: measure for name, measure in chosen.items() if name in names}
+
+
+def _require_names(names: Sequence[str]) -> None:
+    for name in names:
+        if name not in NAMES:
+            raise ValueError(f"There is no measure {name!r}{suggestion(name, NAMES)}: choose from {', '.join(NAMES)}.")
+
+
+def needs_tokens(names: Sequence[str]) -> bool:
+    """Returns whether one of these measures needs Moses's tokens."""
+    return bool({*COMPOUND_BLEUS, "tokenized_bleu"} & set(names))
+
+
+def require_measures(names: Sequence[str]) -> None:
+    """Refuses unknown measures, and those whose package is not installed: before a training, not after it."""
+    _require_names(names)
+    if needs_tokens(names) and find_spec("sacremoses") is None:
+        wanted = " and ".join(name for name in names if needs_tokens([name]))
+        raise ValueError(f"{wanted} need(s) the package sacremoses: pip install sacremoses, or leave it out.")
 
 
 def measure(hypotheses: Sequence[str], references: Sequence[Reference], **options: Any) -> dict[str, Figure]:
@@ -146,41 +174,69 @@ def split_compounds(text: str) -> str:
 
 
 def _moses_measures(target_lang: str, tokenized: bool, lowercase: bool) -> dict[str, Measure]:
-    """`paper_bleu` and `tokenized_bleu`, or nothing where Moses's tokeniser is needed and not installed."""
-    tokenize, tokens = (str, "given") if tokenized else _moses(target_lang)
-    if tokenize is None:
+    """The measures of tokens, or nothing where Moses's tokeniser is needed and not installed. Tokens that are given
+    are left as they are."""
+    if not tokenized and find_spec("sacremoses") is None:
+        logger.warning_once(
+            "No compound_bleu and tokenized_bleu: they need tokens, and sacremoses is not installed (pip install "
+            "sacremoses). For text that is already tokenised, set tokenized."
+        )
         return {}
+    tokenize, tokens = (str, "given") if tokenized else _moses(target_lang)
     # Multi30k's files were lower-cased before they were tokenised, which changes what is an abbreviation.
     cased = (lambda text: tokenize(text.lower())) if lowercase else tokenize
-    return {
-        "paper_bleu": _multi_bleu(lambda text: split_compounds(tokenize(text)), f"{tokens}+compounds"),
+
+    def split(text: str) -> str:
+        return split_compounds(tokenize(text))
+
+    chosen = {
+        "compound_bleu": _multi_bleu(split, f"{tokens}+compounds"),
         "tokenized_bleu": _multi_bleu(cased, tokens, lowercase=lowercase),
     }
+    if find_spec("sacremoses") is not None:
+        to_ascii = _ascii_punctuation()
+        output, both = (f"{tokens}+compounds+ascii-{side}" for side in ("output", "both"))
+        chosen["compound_bleu_ascii_output"] = _multi_bleu(lambda text: split(to_ascii(text)), output, split)
+        chosen["compound_bleu_ascii_both"] = _multi_bleu(lambda text: split(to_ascii(text)), both)
+    return {name: chosen[name] for name in NAMES if name in chosen}
 
 
-def _multi_bleu(prepare: Callable[[str], str], tokens: str, *, lowercase: bool = False) -> Measure:
+def _multi_bleu(
+    prepare: Callable[[str], str],
+    tokens: str,
+    prepare_reference: Callable[[str], str] | None = None,
+    *,
+    lowercase: bool = False,
+) -> Measure:
     """multi-bleu.perl: words between ASCII white space, n-grams up to 4, no smoothing. (Unlike its option -lc, which
     knows only ASCII letters, `lowercase` lower-cases all letters.)"""
     metric = BLEU(tokenize="none", smooth_method="none", force=True, lowercase=lowercase)
-    return Measure(metric, lambda text: NOT_ASCII_SPACE.sub(_code_point, prepare(text)), tokens)
+    of_reference = prepare_reference or prepare
+    return Measure(
+        metric,
+        lambda text: NOT_ASCII_SPACE.sub(_code_point, prepare(text)),
+        lambda text: NOT_ASCII_SPACE.sub(_code_point, of_reference(text)),
+        tokens,
+    )
 
 
 def _code_point(match: re.Match[str]) -> str:
     return f"U+{ord(match[0]):04X}"
 
 
-def _moses(language: str) -> tuple[Callable[[str], str] | None, str]:
-    """Moses's tokeniser for a language and its name, or None if it is not installed."""
-    try:
-        from sacremoses import MosesTokenizer
-    except ImportError:
-        logger.warning_once(
-            "No paper_bleu and tokenized_bleu: they need tokens, and sacremoses is not installed (pip install "
-            "sacremoses). For text that is already tokenised, set tokenized."
-        )
-        return None, ""
+def _moses(language: str) -> tuple[Callable[[str], str], str]:
+    """Moses's tokeniser for a language, and its name."""
+    from sacremoses import MosesTokenizer
+
     tokenizer = MosesTokenizer(language)
     return lambda text: tokenizer.tokenize(text, return_str=True), f"moses-{language}-{version('sacremoses')}"
+
+
+def _ascii_punctuation() -> Callable[[str], str]:
+    """Moses's replace-unicode-punctuation.perl."""
+    from sacremoses import MosesPunctNormalizer
+
+    return MosesPunctNormalizer().replace_unicode_punct
 
 
 # --- by sentence length ---

@@ -5,7 +5,9 @@ of a run, and that of `vanilla evaluate`. `compute_metrics` gives the same score
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -15,11 +17,14 @@ from datasets import Dataset
 from transformers import EvalPrediction, PreTrainedModel, PreTrainedTokenizerBase
 
 from vanilla_transformer import Translator
+from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.safe_files.atomic_writes import one_line
+from vanilla_transformer.training.data.corpus_mixing import DIRECTION
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths
 from vanilla_transformer.training.evaluation.hf_evaluate_metric import BleuMetric
 from vanilla_transformer.training.evaluation.metrics import Reference
+from vanilla_transformer.training.objectives.cross_entropy import takes_criterion
 
 
 # --- loss ---
@@ -42,11 +47,17 @@ def sum_of_losses(
 
     The loss is the model's own: plain cross-entropy, whatever the training objective.
     """
-    total = torch.zeros(2, dtype=torch.float64)
+    # Without all logits at once: evaluation must not need more memory than training.
+    options = {"skip_logits": True} if takes_criterion(model) else {}
+    means, counts = [], []
     for batch in batches:
-        count = (batch["labels"] != IGNORED_LABEL).sum().item()
-        mean = model(**{name: tensor.to(device) for name, tensor in batch.items()}).loss
-        total += torch.tensor([mean.item() * count, count], dtype=torch.float64)
+        counts.append(int((batch["labels"] != IGNORED_LABEL).sum()))  # on the CPU
+        on_device = {name: tensor.to(device, non_blocking=True) for name, tensor in batch.items()}
+        means.append(model(**on_device, **options).loss)
+    numbers = torch.tensor(counts, dtype=torch.float64)
+    # The host waits for the device only here.
+    sums = torch.stack(means).cpu().double() * numbers if means else numbers
+    total = torch.stack([sums.sum(), numbers.sum()])
     return total.float().to(device) if device.type == "mps" else total.to(device)  # MPS has no float64
 
 
@@ -90,7 +101,7 @@ def translate_texts(
 def score_texts(
     translations: Sequence[str], references: Sequence[Reference], **options: Any
 ) -> dict[str, dict[str, Any]]:
-    """Returns the score and signature of each measure, from the metric in `bleu_metric.py`.
+    """Returns the score and signature of each measure, from the metric in `hf_evaluate_metric.py`.
 
     Args:
         translations: The translations.
@@ -99,6 +110,77 @@ def score_texts(
     """
     metric = BleuMetric(keep_in_memory=True)
     return metric.compute(predictions=list(translations), references=list(references), **options)
+
+
+# sacreBLEU's own tokenisation of languages that its default, 13a, can't split into words, and the module it needs.
+SACREBLEU_TOKENS = {"zh": ("zh", None), "ja": ("ja-mecab", "MeCab"), "ko": ("ko-mecab", "mecab_ko")}
+
+
+def sacrebleu_tokens(language: str | None) -> str:
+    """Returns sacreBLEU's tokenisation for a target language, which its signature names."""
+    code = re.split("[-_]", language or "")[0].lower()
+    name, module = SACREBLEU_TOKENS.get(code, ("13a", None))
+    if module is not None and find_spec(module) is None:
+        raise ValueError(f"BLEU in {language} needs words that MeCab finds: pip install 'sacrebleu[{code}]'.")
+    return name
+
+
+def options_for(language: str | None) -> dict[str, str]:
+    """Returns the options of `metrics.measures` that follow from a target language."""
+    return {"target_lang": language or "en", "sacrebleu_tokens": sacrebleu_tokens(language)}
+
+
+def score_dataset(
+    translations: Sequence[str],
+    references: Sequence[Reference],
+    dataset: Dataset,
+    target_lang: str | None,
+    names: Sequence[str] = ("sacrebleu",),
+) -> dict[str, Any]:
+    """Returns the figures of the translations of a data set: by direction and as their mean, if it has several.
+
+    Args:
+        translations: The translations.
+        references: The reference of each translation, or several.
+        dataset: Its pairs, with a column `direction` if there are several.
+        target_lang: The target language if there is one direction.
+        names: The measures.
+    """
+    rows_of_direction = rows_by_direction(dataset)
+    if not rows_of_direction:
+        return score_texts(translations, references, names=names, **options_for(target_lang))
+    figures = {
+        direction: score_texts(
+            [translations[row] for row in rows],
+            [references[row] for row in rows],
+            names=names,
+            **options_for(Languages.parse(direction).target),
+        )
+        for direction, rows in rows_of_direction.items()
+    }
+    return {**mean_figures(figures), "directions": figures}
+
+
+def rows_by_direction(dataset: Dataset) -> dict[str, np.ndarray]:
+    """Returns the rows of each direction of a data set with several."""
+    if DIRECTION not in dataset.column_names:
+        return {}
+    of_row = dataset.with_format("numpy")[DIRECTION][:]
+    rows = {name: np.flatnonzero(of_row == number) for number, name in enumerate(dataset.features[DIRECTION].names)}
+    return {name: of_direction for name, of_direction in rows.items() if len(of_direction)}
+
+
+def mean_figures(figures: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
+    """Returns the mean of each measure over directions, with a signature that says so."""
+    means = {}
+    for name in next(iter(figures.values())):
+        of_measure = [by_name[name] for by_name in figures.values() if name in by_name]
+        signatures = dict.fromkeys(figure["signature"] for figure in of_measure)
+        means[name] = {
+            "score": sum(figure["score"] for figure in of_measure) / len(of_measure),
+            "signature": f"mean of {len(of_measure)} directions: {', '.join(signatures)}",
+        }
+    return means
 
 
 def compute_metrics(

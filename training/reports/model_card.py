@@ -1,5 +1,6 @@
 """The model card of a run. Every number in it is read from the files of the run and of its evaluations."""
 
+import json
 import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -12,19 +13,22 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from vanilla_transformer.hub.languages import Languages, languages_of
+from vanilla_transformer.hub.languages import DIRECTIONS, Directions, Languages, directions_of
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.search_options import BeamSearchOptions, options_of
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
+from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, language_tag
 from vanilla_transformer.safe_files.atomic_writes import write_text
 from vanilla_transformer.training.arguments.corpus_arguments import files_by_name
+from vanilla_transformer.training.evaluation.metrics import COMPOUND_BLEUS
 from vanilla_transformer.training.evaluation.results import RESULTS, figures_of, read_results
 from vanilla_transformer.training.reports.plots import read_metrics
 
 
 METRICS = {
     "sacrebleu": "sacreBLEU",
-    "paper_bleu": "tokenised BLEU, compounds split (as in the paper)",
+    "compound_bleu": "tokenised BLEU, compounds split",
+    "compound_bleu_ascii_output": "tokenised BLEU, compounds split, plain quotes in the output",
+    "compound_bleu_ascii_both": "tokenised BLEU, compounds split, plain quotes on both sides",
     "tokenized_bleu": "tokenised BLEU",
     "chrf": "chrF",
     "ter": "TER (lower is better)",
@@ -40,6 +44,7 @@ TITLES = {
         ["mask_predict", "non-autoregressive"],
     ),
 }
+EVERY = "all directions"  # in the name of a corpus with several
 # Paths and settings of one machine.
 NOT_IN_CARD = ("output_dir", "logging_dir", "run_name", "num_proc", "push_to_hub", "hub_model_id", "use_cpu")
 
@@ -82,11 +87,11 @@ def model_card(run: str | Path, model: PreTrainedModel, options: CardOptions) ->
     recipe = _recipe(run)
     results = _results(run, recipe, options, asdict(options_of(model)))
     template = files("vanilla_transformer.model_cards").joinpath("template.md.jinja").read_text(encoding="utf-8")
-    languages = languages_of(model.config) or _languages(recipe)
-    variables = _variables(run, recipe, model, options, languages)
+    directions = directions_of(model.config) or (_languages(recipe),)
+    variables = _variables(run, recipe, model, options, directions)
     return str(
         ModelCard.from_template(
-            _metadata(recipe, results, options, languages, model.config.model_type),
+            _metadata(recipe, results, options, directions, model.config.model_type),
             template_str=template,
             results=results,
             **variables,
@@ -98,13 +103,13 @@ def _metadata(
     recipe: dict[str, Any],
     results: list[dict[str, Any]],
     options: CardOptions,
-    languages: Languages,
+    directions: Directions,
     model_type: str,
 ) -> ModelCardData:
     """The YAML header of the card."""
     dataset = options.dataset or recipe.get("dataset")
     return ModelCardData(
-        language=list(languages),
+        language=list(dict.fromkeys(language for direction in directions for language in direction)),
         license=options.license,
         license_name=options.license_name,
         library_name="transformers",
@@ -117,14 +122,16 @@ def _metadata(
 
 
 def _variables(
-    run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions, languages: Languages
+    run: Path, recipe: dict[str, Any], model: PreTrainedModel, options: CardOptions, directions: Directions
 ) -> dict[str, Any]:
     """The variables of the template, without the results."""
+    targets = dict.fromkeys(direction.target for direction in directions)
+    tag = language_tag(str(next(iter(targets)))) + " " if len(targets) > 1 else ""
     return {
         "name": _short_name(options.repo_id),
         "repo_id": options.repo_id,
-        "source_lang": languages.source,
-        "target_lang": languages.target,
+        "translates": _translates(directions),
+        "tags": list(map(language_tag, map(str, targets))) if tag else [],
         "parameters": _read_json(run / "run.json")["parameters"],
         "target_folder": None if getattr(model.config, "target_vocab_size", None) is None else TARGET,
         "preset": None if recipe.get("model_name_or_path") else recipe.get("preset"),
@@ -136,9 +143,16 @@ def _variables(
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
         ],
         "notes": options.notes,
-        "example_source": options.example[0],
+        "example_source": json.dumps(tag + options.example[0].removeprefix(tag), ensure_ascii=False),
         "example_target": options.example[1],
     }
+
+
+def _translates(directions: Directions) -> str:
+    """What the model translates, with a line break where the sentence has one."""
+    if len(directions) == 1:
+        return "\ninto ".join(map(str, directions[0]))
+    return f"in\n{len(directions)} directions: {', '.join(map(str, directions))}"
 
 
 def _languages(recipe: dict[str, Any]) -> Languages:
@@ -175,10 +189,18 @@ def _results(
         corpus_name = _corpus_name(_with_test_sets(recipe), split, options.dataset)
         conditions = f"{split} set" if split in ("validation", "test") else "test set"
         dataset_id = _dataset_id(recipe, split, options.dataset)
-        rows += _rows(corpus_name, split, dataset_id, figures_of(result), conditions)
+        for direction, figures in _by_direction(result).items():
+            rows += _rows(corpus_name.replace(EVERY, direction), split, dataset_id, figures, conditions)
     for path in _evaluation_files(options.evaluations):
         rows += _evaluation_rows(path, run, options.dataset, model_decoding)
     return _each_once(rows)
+
+
+def _by_direction(result: Any) -> dict[str, dict[str, dict[str, Any]]]:
+    """The figures of a result: those of each of several directions, and last their mean."""
+    directions = result.get(DIRECTIONS, {}) if isinstance(result, dict) else {}
+    figures = {name: figures_of(of_direction) for name, of_direction in directions.items()}
+    return {**figures, f"mean of {len(figures)} directions" if figures else "": figures_of(result)}
 
 
 def _evaluation_files(folders: Sequence[str | Path]) -> list[Path]:
@@ -215,7 +237,7 @@ def _evaluation_rows(
     split = corpus.get("test_set") or corpus.get("test_split", "test")
     dataset_id = _dataset_id(corpus, "test", dataset)
     if not any(name in corpus_name.lower() for name in PAPER_TEST_SETS):
-        scores.pop("paper_bleu", None)
+        scores = {name: score for name, score in scores.items() if name not in COMPOUND_BLEUS}
     return _rows(corpus_name, split, dataset_id, scores, _conditions(evaluation, model_decoding))
 
 
@@ -347,7 +369,7 @@ def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str
     if dataset and len(names) <= 1:
         names = [dataset, *names]
     name = corpus.get("dataset") or ", ".join(names)
-    return f"{name} ({_languages(corpus)})"
+    return f"{name} ({EVERY if corpus.get(DIRECTIONS) else _languages(corpus)})"
 
 
 def _dataset_id(corpus: dict[str, Any], split: str, dataset: str | None) -> str:

@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from transformers.utils import logging
 
+from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.serving.attention_maps import AttentionMaps
 from vanilla_transformer.training.evaluation.metrics import Bucket
 from vanilla_transformer.training.learning_rate import peak_rate, share_of_peak
-from vanilla_transformer.training.reports.attention_page import AttentionMaps
 
 
 if TYPE_CHECKING:  # an optional dependency
@@ -87,6 +88,27 @@ def plot_learning_curve(metrics: Path, picture: Path) -> None:
     pyplot.close(figure)
 
 
+def plot_losses(runs: Mapping[str, Path], picture: Path) -> None:
+    """The validation loss of several runs over steps, from their metrics.jsonl: of those that have it."""
+    pyplot = _pyplot()
+    points = {
+        name: [(line["step"], line["eval_loss"]) for line in read_metrics(path) if "eval_loss" in line]
+        for name, path in runs.items()
+    }
+    if pyplot is None or not any(points.values()):
+        return
+    figure, axis = pyplot.subplots(figsize=(7, 4), layout="constrained")
+    for name, of_run in points.items():
+        if of_run:
+            axis.plot(*zip(*of_run, strict=True), label=name, marker="o", markersize=3)
+    axis.set_xlabel("update")
+    axis.set_ylabel("validation loss per token")
+    axis.grid(alpha=0.3)
+    axis.legend()
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
 def require_matplotlib() -> None:
     """Raises an error if matplotlib is missing, for commands that only draw."""
     if importlib.util.find_spec("matplotlib") is None:
@@ -153,6 +175,30 @@ def plot_bleu_by_length(systems: Mapping[str, Sequence[Bucket]], picture: Path) 
     axis.set_ylabel("sacreBLEU")
     axis.grid(alpha=0.3, axis="y")
     axis.set_axisbelow(True)
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+def plot_directions(scores: Mapping[Languages, float], picture: Path) -> None:
+    """A heat map of BLEU: a row for each source language, a column for each target language."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    sources, targets = (list(dict.fromkeys(direction[side] for direction in scores)) for side in (0, 1))
+    table = np.array([[scores.get(Languages(source, target), np.nan) for target in targets] for source in sources])
+    figure, axis = pyplot.subplots(figsize=(2.5 + 0.9 * len(targets), 1.8 + 0.7 * len(sources)), layout="constrained")
+    image = axis.imshow(table, cmap="viridis", aspect="auto")
+    middle = (np.nanmin(table) + np.nanmax(table)) / 2
+    for (row, column), score in np.ndenumerate(table):
+        if not np.isnan(score):
+            color = "white" if score <= middle else "black"
+            axis.text(column, row, f"{score:.1f}", ha="center", va="center", color=color)
+    axis.set_xticks(range(len(targets)), targets)
+    axis.set_yticks(range(len(sources)), sources)
+    axis.set_xlabel("target")
+    axis.set_ylabel("source")
+    axis.set_title("BLEU by direction")
+    figure.colorbar(image, ax=axis, label="sacreBLEU")
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
 

@@ -14,6 +14,7 @@ from vanilla_transformer.safe_files.atomic_writes import sync_files
 COMPLETE = "complete"
 UNSCHEDULED = "unscheduled"
 NEWEST = ("last", "True", "true")  # values of resume_from_checkpoint that name no folder
+AUTO = "auto"  # another one: the newest if there is one, else a new run
 
 
 def checkpoint_of_step(folder: str | Path, step: int) -> Path:

@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
 LOCK = ".lock"
+JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "JOB_ID")
 # Keys that belong to one start and not to the run, keys that the library or we fill in, and secrets.
 NOT_IN_RECIPE = {
     *(
         "resume_from_checkpoint",
+        "take_over",
         "hub_token",
         "include_num_input_tokens_seen",
         "accelerator_config",
@@ -42,6 +44,7 @@ NOT_IN_RECIPE = {
         "debug",
     ),
     *("dataloader_pin_memory", "disable_tqdm"),
+    "gradient_accumulation_steps",  # follows from tokens_per_update
 }
 # Keys that the library fills in itself if the other key is not set.
 FILLED_IN = {
@@ -52,11 +55,16 @@ FILLED_IN = {
 
 
 @contextmanager
-def exclusive(folder: Path) -> Iterator[None]:
+def exclusive(folder: Path, *, take_over: bool = False) -> Iterator[None]:
     """Keeps other processes from training in the same folder.
 
     The system releases the lock when this process ends, however it ends. It does not see processes of another
-    computer that share the folder: those are known by what they wrote into the lock file.
+    computer that share the folder: those are known by what they wrote into the lock file. A scheduler runs a job once
+    at a time, so a lock of the same job was left by a start of it that has ended.
+
+    Args:
+        folder: The folder of the run.
+        take_over: Whether to ignore the lock of another computer.
     """
     is_new = not folder.exists()
     path = folder / LOCK
@@ -70,8 +78,9 @@ def exclusive(folder: Path) -> Iterator[None]:
             ) from error
         except OSError as error:
             raise OSError(f"{folder} can't be written ({error.strerror}): choose another --output_dir.") from error
-        _require_same_computer(os.pread(descriptor, 4096, 0), path)
-        owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _now()}
+        if not take_over:
+            _require_ended(os.pread(descriptor, 4096, 0), path)
+        owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _now(), "job": _job()}
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(owner).encode(), 0)
         try:
@@ -84,15 +93,24 @@ def exclusive(folder: Path) -> Iterator[None]:
                     folder.rmdir()
 
 
-def _require_same_computer(content: bytes, path: Path) -> None:
+def _job() -> str | None:
+    """The scheduler's id of this job, which it keeps when it is started again: Slurm's, PBS's, Grid Engine's. Other
+    schedulers may set JOB_ID."""
+    return next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
+
+
+def _require_ended(content: bytes, path: Path) -> None:
     owner: dict[str, Any] = {}
     with suppress(ValueError, TypeError):  # of a process that was killed while it wrote
         owner = dict(json.loads(content))
-    if owner.get("host", socket.gethostname()) != socket.gethostname():
-        raise ValueError(
-            f"Process {owner.get('process')} on {owner['host']} has been training in {path.parent} since "
-            f"{owner.get('since')}: wait until it ends, or delete {path} if it has already ended."
-        )
+    if owner.get("host", socket.gethostname()) == socket.gethostname():
+        return
+    if owner.get("job") and owner["job"] == _job():
+        return
+    raise ValueError(
+        f"Process {owner.get('process')} on {owner['host']} has been training in {path.parent} since "
+        f"{owner.get('since')}: wait until it ends, or add --take_over true if it has already ended."
+    )
 
 
 def require_fresh(folder: Path, resume: str | None) -> None:
@@ -124,17 +142,28 @@ def require_fresh(folder: Path, resume: str | None) -> None:
 
 # Keys that decide which pairs are in which batch: a run cannot resume exactly if one of them changes.
 DATA_KEYS = (
-    *("dataset", "dataset_config", "train_split", "train_files", "source_lang", "target_lang", "max_tokens", "seed"),
-    *("data_seed", "train_weights"),
-    *("gradient_accumulation_steps", "drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
+    *("dataset", "dataset_config", "dataset_revision", "train_split", "train_files", "train_weights", "data_seed"),
+    *("source_lang", "target_lang", "directions", "temperature", "max_tokens", "tokens_per_update", "seed"),
+    *("drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
 )
 
 
 def require_same_data(folder: Path, *arguments: Any) -> None:
-    """Refuses to resume a run with other text, another seed or other batches than it was started with."""
+    """Refuses to resume a run with other text, another seed or other batches than it was started with.
+
+    If the arguments leave open how large an update is, it is as large as before, on any number of processes.
+    """
     if not (folder / "recipe.yaml").is_file():
         return
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
+    *_, training = arguments
+    given = training.tokens_per_update is not None or training.gradient_accumulation_steps > 1
+    if (
+        not given
+        and before.get("max_tokens", type(training).max_tokens) == training.max_tokens
+        and "tokens_per_update" in before
+    ):
+        training.share_update(before["tokens_per_update"])
     now = _differing_keys(*arguments)
     for name in DATA_KEYS:
         if before.get(name) != now.get(name):
@@ -199,6 +228,8 @@ def _differing_keys(*arguments: Any) -> dict[str, Any]:
             filled_in = field.name in FILLED_IN and not content[FILLED_IN[field.name]]
             if field.init and field.name not in NOT_IN_RECIPE and value != default and not filled_in:
                 recipe[field.name] = value
+        if hasattr(group, "update_limit"):
+            recipe["tokens_per_update"] = group.update_limit
     return json.loads(json.dumps(recipe, default=str))
 
 

@@ -1,6 +1,7 @@
 from types import SimpleNamespace
 
 import pytest
+import torch
 from transformers import AutoConfig
 
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
@@ -28,6 +29,7 @@ def test_a_weight_selects_r_drop(make_arguments):
         ({"max_steps": 0}, r"max_steps=0 must be 1 or more, or -1 to count num_train_epochs"),
         ({"max_steps": -2}, r"max_steps=-2 must be 1 or more"),
         ({"max_tokens": 0}, r"max_tokens=0 must be a whole number of 1 or more"),
+        ({"bf16_gradients": True}, "in bfloat16 on GPUs only"),
     ],
 )
 def test_a_bad_value_is_named(make_arguments, keys, message):
@@ -47,3 +49,12 @@ def test_a_config_without_a_width_needs_a_learning_rate(make_arguments):
     config = SimpleNamespace(model_type="no_width")
     with pytest.raises(ValueError, match=r"no_width has no hidden_size.*set learning_rate"):
         make_arguments().rate_for(config)
+
+
+def test_batches_are_made_in_workers_where_there_is_an_accelerator(make_arguments, monkeypatch):
+    arguments = make_arguments()
+    assert arguments.loader_options["num_workers"] == 0
+    monkeypatch.setattr(type(arguments), "device", torch.device("cuda"))
+    assert arguments.loader_options["num_workers"] == 2
+    arguments.dataloader_num_workers = 0
+    assert arguments.loader_options["num_workers"] == 0

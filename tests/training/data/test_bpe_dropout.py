@@ -8,7 +8,7 @@ import pytest
 from tokenizers import models
 from transformers import PreTrainedTokenizerFast
 
-from vanilla_transformer.models.tokenization_vanilla_transformer import BYTES, train_tokenizer
+from vanilla_transformer.models.tokenization_vanilla_transformer import BYTES, train_tokenizer, with_language_tags
 from vanilla_transformer.training.data import bpe_dropout
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
 from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
@@ -76,3 +76,13 @@ def test_what_has_no_merges_to_skip_is_refused(tokenizer):
     extended.add_tokens(["newword"])
     with pytest.raises(ValueError, match="without added words"):
         BpeDropout(extended, 0.1, seed=1)
+
+
+def test_a_tag_is_never_split(tokenizer):
+    tagging = with_language_tags(tokenizer, ["de", "fr"])
+    texts = [f">>de<< {text}" for text in TEXTS]
+    assert BpeDropout(tagging, 0.0, seed=1)(texts, Random(0)) == [tagging(text)["input_ids"] for text in texts]
+    split = BpeDropout(tagging, 0.3, seed=1)(texts, Random(5))
+    assert split != [tagging(text)["input_ids"] for text in texts]
+    assert {ids[0] for ids in split} == {tagging.convert_tokens_to_ids(">>de<<")}
+    assert [tagging.decode(ids[1:], skip_special_tokens=True) for ids in split] == TEXTS

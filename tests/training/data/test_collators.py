@@ -3,7 +3,7 @@ from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
-from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns
+from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns, WithoutFullMask
 
 
 TEXTS = ["the cat sleeps in the garden", "a dog sleeps"]
@@ -18,6 +18,14 @@ def test_only_token_columns_reach_the_padding():
     batch = TokenColumns(DataCollatorForSeq2Seq(tokenizer))(examples(tokenizer))
     assert set(batch) == {"input_ids", "attention_mask", "labels"}
     assert (batch["labels"] == -100).any()
+
+
+def test_a_mask_that_hides_nothing_is_left_out():
+    tokenizer = train_tokenizer(TEXTS, vocab_size=280, min_frequency=1, show_progress=False)
+    collator = WithoutFullMask(TokenColumns(DataCollatorForSeq2Seq(tokenizer)))
+    padded, full = collator(examples(tokenizer)), collator(examples(tokenizer)[:1])
+    assert set(padded) == {"input_ids", "attention_mask", "labels"}
+    assert set(full) == {"input_ids", "labels"}
 
 
 def test_text_is_tokenised_again_in_every_epoch():

@@ -185,7 +185,7 @@ def test_each_test_set_is_listed_once_with_the_id_of_its_dataset(make_run, write
     bleu = {"sacrebleu": {"score": 12.345, "signature": "s"}}
     run = make_run(results={"test": bleu, "news": bleu}, test_files=["data/test"], test_sets=["news=data/news"])
     corpus = {"test_files": ["data/test"], "source_lang": "en", "target_lang": "de"}
-    paper = {"paper_bleu": {"score": 13.0, "signature": "p"}}
+    paper = {"compound_bleu": {"score": 13.0, "signature": "p"}}
     for name, more in (
         ("test", {"test_files": ["data/test"]}),
         ("news", {"test_set": "news", "test_files": ["data/news"]}),

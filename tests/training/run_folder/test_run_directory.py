@@ -2,13 +2,14 @@ import json
 import os
 import shutil
 import socket
+from contextlib import nullcontext
 
 import pytest
 import yaml
 
 from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train as train_script
-from vanilla_transformer.training.run_folder.run_directory import exclusive
+from vanilla_transformer.training.run_folder.run_directory import JOB_IDS, exclusive
 
 
 def test_the_recipe_of_a_run_is_all_of_it_but_the_secrets(recipe, tmp_path, monkeypatch):
@@ -107,23 +108,37 @@ def test_a_killed_training_leaves_no_lock(tmp_path):
         assert [path.name for path in tmp_path.iterdir()] == [".lock"]
 
 
-def test_a_lock_of_another_computer_is_named_with_the_remedy(tmp_path):
+def test_a_lock_of_another_computer_is_named_with_the_remedy(tmp_path, monkeypatch):
+    for name in JOB_IDS:
+        monkeypatch.delenv(name, raising=False)
     lock = tmp_path / ".lock"
-    owner = {"host": "elsewhere", "process": 7, "since": "2026-01-01T00:00:00+0000"}
+    owner = {"host": "elsewhere", "process": 7, "since": "2026-01-01T00:00:00+0000", "job": None}
     lock.write_text(json.dumps(owner))
     with (
         pytest.raises(
-            ValueError, match=rf"Process 7 on elsewhere has been training in {tmp_path} since 2026.*delete {lock}"
+            ValueError, match=rf"Process 7 on elsewhere has been training in {tmp_path} since 2026.*--take_over true"
         ),
         exclusive(tmp_path),
     ):
         pass
     assert json.loads(lock.read_text()) == owner
+    with exclusive(tmp_path, take_over=True):
+        assert json.loads(lock.read_text())["host"] == socket.gethostname()
     for content in (json.dumps({**owner, "host": socket.gethostname()}), "", "[1]", "\x00"):  # of a dead process here
         lock.write_text(content)
         with exclusive(tmp_path):
             pass
         assert not lock.exists()
+
+
+def test_a_job_that_its_scheduler_started_again_elsewhere_takes_its_own_lock(tmp_path, monkeypatch):
+    lock = tmp_path / ".lock"
+    left = {"host": "elsewhere", "process": 7, "since": "2026-01-01T00:00:00+0000", "job": "SLURM_JOB_ID=41"}
+    for job, is_refused in (("42", True), ("41", False)):
+        lock.write_text(json.dumps(left))
+        monkeypatch.setenv("SLURM_JOB_ID", job)
+        with pytest.raises(ValueError, match="on elsewhere") if is_refused else nullcontext(), exclusive(tmp_path):
+            assert json.loads(lock.read_text())["job"] == "SLURM_JOB_ID=41"
 
 
 def test_a_folder_that_can_not_be_written_is_named(recipe, tmp_path):

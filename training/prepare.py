@@ -179,7 +179,10 @@ def prepare_data(
         tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))
     datasets: Datasets = {}
     for split, text in corpus.splits.items():
-        if split != "train" and isinstance(text, IterableDataset):
+        if isinstance(text, IterableDataset):
+            if split == "train":
+                datasets[split] = text  # tokenised as it is read
+                continue
             text = Dataset.from_list(list(text))  # evaluation needs all of it, and it is small
         target_lang, num_proc = corpus_arguments.target_lang, corpus_arguments.num_proc
         datasets[split] = tokenize(text, *tokenizers, target_lang=target_lang, keep_text=True, num_proc=num_proc)

@@ -182,7 +182,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
             print(f"{split}: BLEU {bleu['score']:.2f} ({bleu['signature']}), perplexity {perplexity:.3f}")
             for direction, figures in results[split].get("directions", {}).items():
                 print(f"  {direction}: BLEU {figures['sacrebleu']['score']:.2f}")
-        print(f"model in {folder / 'model'}, everything else beside it")
+        print(f"model in {folder / 'model'}, everything else beside it; vanilla export --run {folder} writes its card")
     return results
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from accelerate.data_loader import prepare_data_loader
 from accelerate.utils import DDPCommunicationHookType
 from datasets import Dataset, IterableDataset
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_model_state_dict
@@ -60,7 +61,8 @@ from vanilla_transformer.training.data.augmentation import AugmentingCollator
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
 from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns, WithoutFullMask
 from vanilla_transformer.training.data.decoder_input_noise import NoisyPrefixCollator, PrefixNoise
-from vanilla_transformer.training.data.token_batches import TokenBatchSampler, WindowedTokenBatches, column_lengths
+from vanilla_transformer.training.data.parallel_corpus import encoder
+from vanilla_transformer.training.data.token_batches import StreamedTokenBatches, TokenBatchSampler, column_lengths
 from vanilla_transformer.training.evaluation.metrics import Reference
 from vanilla_transformer.training.evaluation.test_sets import (
     batches_by_length,
@@ -115,7 +117,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     args: TranslationTrainingArguments
     lr_scheduler: Any
     control: TrainerControl
-    sampler: TokenBatchSampler | WindowedTokenBatches
+    sampler: TokenBatchSampler | StreamedTokenBatches
     noisy_collator: RetokenizingCollator | NoisyPrefixCollator | AugmentingCollator
 
     def __init__(
@@ -194,18 +196,23 @@ class TranslationTrainer(Seq2SeqTrainer):
         dataset, args = self.train_dataset, self.args
         options = {
             "max_tokens": args.max_tokens,
-            # An update is a list of batches that the processes share, and an epoch is a whole number of updates.
-            "batches_multiple_of": args.batches_per_update,
             "seed": args.data_seed if args.data_seed is not None else args.seed,
         }
+        # An update is a list of batches that the processes share, and an epoch is a whole number of updates.
+        batches = args.batches_per_update
         if isinstance(dataset, IterableDataset):
-            self.sampler = WindowedTokenBatches(dataset, **options)
-            loading = args.loader_options
-            if args.dataloader_num_workers < 0:  # one worker reads the stream: two would read it twice
-                loading["num_workers"] = min(loading["num_workers"], 1)
-            return self.accelerator.prepare(self.sampler.dataloader(self.training_collator(), **loading))
+            encode = encoder(self.processing_class, self.target_tokenizer, languages_of(self.model.config).target)
+            own = range(args.process_index, batches, args.world_size)
+            self.sampler = StreamedTokenBatches(dataset, encode, parts=batches, own=own, **options)
+            return prepare_data_loader(
+                self.sampler.dataloader(self.training_collator(), **args.loader_options),
+                device=args.device,
+                num_processes=1,  # this process has its share already
+                put_on_device=True,
+                non_blocking=self.accelerator.non_blocking,
+            )
         source, target = column_lengths(dataset, "input_ids"), column_lengths(dataset, "labels")
-        self.sampler = TokenBatchSampler(source, target, **options)
+        self.sampler = TokenBatchSampler(source, target, batches_multiple_of=batches, **options)
         if self.is_world_process_zero():
             print(describe_update(self.sampler, args))
         loader = DataLoader(
@@ -254,6 +261,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         if return_outputs:  # the library asks for outputs in prediction only; there, the loss is the model's own
             return super().compute_loss(model, inputs, return_outputs=True)
 
+        # The library calls this in the model's place.
         def forward(num_items_in_batch: torch.Tensor | int | None = None, **inputs: Any) -> dict[str, torch.Tensor]:
             return {"loss": self.training_objective(model, inputs, num_items_in_batch)}
 
@@ -556,8 +564,6 @@ class TranslationTrainer(Seq2SeqTrainer):
         """Checks a checkpoint and returns whether no update is left to do; then it loads its weights."""
         _require_same_architecture(self.model, checkpoint)
         require_last(checkpoint, self.args.output_dir)
-        if isinstance(self.train_dataset, IterableDataset):
-            logger.warning("A stream resumes exactly only within its first pass: later passes start from the top.")
         if self.ema is not None:
             self.ema.load(checkpoint, self.args.device)
         read_object(checkpoint / TRAINER_STATE_NAME)  # the library has no sentence for a damaged one

@@ -55,7 +55,7 @@ from vanilla_transformer.scripts.benchmarks.peers import (
 )
 from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
-from vanilla_transformer.training.data.token_batches import Limits, TokenBatchSampler, column_lengths, cut
+from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths, cut
 from vanilla_transformer.training.malloc import keep_freed_memory
 
 
@@ -193,7 +193,7 @@ def training_batches(corpus: CorpusArguments, options: TrainBenchmarkArguments) 
         batches = list(TokenBatchSampler(source, target, max_tokens=options.max_tokens))
     else:
         order = np.random.default_rng(0).permutation(len(source))
-        sizes = cut(source[order], target[order], Limits(options.max_tokens, options.max_tokens))
+        sizes = cut(np.maximum(source, target)[order], options.max_tokens)
         batches = [part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])]
     collator = DataCollatorForSeq2Seq(tokenizer)
     return [collator([tokens[index] for index in indices]) for indices in batches[: options.batches]]

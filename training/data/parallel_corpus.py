@@ -17,8 +17,9 @@ kept                40,000
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -271,14 +272,14 @@ def _digest(text: Dataset) -> str:
 
 
 def tokenize(
-    dataset: Dataset | IterableDataset,
+    dataset: Dataset,
     tokenizer: PreTrainedTokenizerBase,
     target_tokenizer: PreTrainedTokenizerBase | None = None,
     *,
     target_lang: str | None = None,
     keep_text: bool = False,
     num_proc: int | None = None,
-) -> Dataset | IterableDataset:
+) -> Dataset:
     """Turns `source` and `target` into `input_ids` and `labels`. Both end in `</s>`, and neither is truncated.
 
     If the tokenizer has tags, each source gets that of its target language, in `source` too.
@@ -293,21 +294,30 @@ def tokenize(
         keep_text: Whether to keep the text columns.
         num_proc: Number of processes.
     """
-    text = dataset.features if isinstance(dataset, Dataset) and DIRECTION in dataset.column_names else TEXT
-    options = {
-        "batched": True,
-        "fn_kwargs": {
-            "tokenizer": tokenizer,
-            "target_tokenizer": target_tokenizer or tokenizer,
-            "tags": (tags := _tags(text, target_lang, tokenizer)),
-        },
-        "remove_columns": [] if keep_text else list(text),
-        "features": Features({**text, **TOKENS}) if keep_text else TOKENS,
-    }
-    if isinstance(dataset, IterableDataset):
-        return dataset.map(_encode, **options)
-    fingerprint = _fingerprint(dataset, f"{keep_text} {tags}", tokenizer, target_tokenizer or tokenizer)
-    return dataset.map(_encode, num_proc=num_proc, desc="Tokenising", new_fingerprint=fingerprint, **options)
+    text = dataset.features if DIRECTION in dataset.column_names else TEXT
+    tags = _tags(text, target_lang, tokenizer)
+    return dataset.map(
+        _encode,
+        batched=True,
+        fn_kwargs={"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer, "tags": tags},
+        remove_columns=[] if keep_text else list(text),
+        features=Features({**text, **TOKENS}) if keep_text else TOKENS,
+        num_proc=num_proc,
+        desc="Tokenising",
+        new_fingerprint=_fingerprint(dataset, f"{keep_text} {tags}", tokenizer, target_tokenizer or tokenizer),
+    )
+
+
+def encoder(
+    tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase, target_lang: str | None
+) -> Callable[[dict[str, list]], dict[str, list]]:
+    """Returns what `tokenize` does with columns of text, for a stream. It keeps the text."""
+    tags = _tags(TEXT, target_lang, tokenizer)
+    return partial(_with_tokens, tokenizer=tokenizer, target_tokenizer=target_tokenizer, tags=tags)
+
+
+def _with_tokens(columns: dict[str, list], **options: Any) -> dict[str, list]:
+    return {**columns, **_encode(columns, **options)}
 
 
 def _tags(features: Features, target_lang: str | None, tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -16,11 +16,12 @@ How batches are made:
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from typing import Any, Literal
+from itertools import cycle, islice
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -33,71 +34,34 @@ from transformers.utils import logging
 logger = logging.get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """The maximum size of a batch.
+def cut(longer_sides: np.ndarray, max_tokens: int, counts: np.ndarray | None = None) -> np.ndarray:
+    """Cuts ordered pairs into consecutive batches, each as large as the limit allows.
+
+    The caller chooses the order, so orders can be compared.
 
     Args:
-        source: Maximum source tokens, padding included.
-        target: Maximum target tokens, padding included.
-        pairs: Maximum pairs; `None` for no such limit.
-    """
-
-    source: int
-    target: int
-    pairs: int | None = None
-
-    def __post_init__(self) -> None:
-        for name, value in (("source tokens", self.source), ("target tokens", self.target), ("pairs", self.pairs)):
-            if value is not None and value < 1:
-                raise ValueError(f"A batch of at most {value} {name} holds nothing; give a limit of 1 or more.")
-
-    @classmethod
-    def of(
-        cls, max_tokens: int, max_source_tokens: int | None, max_target_tokens: int | None, max_pairs: int | None
-    ) -> Limits:
-        """Returns the limits from the users' options: one number for both sides, unless a side has its own."""
-        source = max_tokens if max_source_tokens is None else max_source_tokens
-        target = max_tokens if max_target_tokens is None else max_target_tokens
-        return cls(source, target, max_pairs)
-
-    def rows(self, longest_source: int, longest_target: int) -> int:
-        """Returns how many pairs fit in a batch padded to these two lengths."""
-        rows = min(self.source // longest_source, self.target // longest_target)
-        return rows if self.pairs is None else min(rows, self.pairs)
-
-
-def cut(
-    source_lengths: np.ndarray, target_lengths: np.ndarray, limits: Limits, counts: np.ndarray | None = None
-) -> np.ndarray:
-    """Cuts ordered pairs into consecutive batches, each as large as the limits allow.
-
-    The caller chooses the order, so orders can be compared: `cut(source[order], target[order], limits)`.
-
-    Args:
-        source_lengths: Source lengths in order; none above `limits.source`.
-        target_lengths: Target lengths in order; none above `limits.target`.
-        limits: The maximum size of a batch.
+        longer_sides: The length of the longer side of each pair, in order; none above `max_tokens`.
+        max_tokens: Maximum tokens of a batch on either side, padding included.
         counts: How often each entry is repeated, for runs of equal pairs; once by default.
 
     Returns:
         The number of pairs in each batch.
     """
-    counts = np.ones(len(source_lengths), dtype=np.int64) if counts is None else counts
-    sizes, rows, longest_source, longest_target = [], 0, 0, 0
-    for source, target, count in zip(source_lengths.tolist(), target_lengths.tolist(), counts.tolist(), strict=True):
-        wider_source, wider_target = max(longest_source, source), max(longest_target, target)
-        taken = min(count, max(0, limits.rows(wider_source, wider_target) - rows))
+    counts = np.ones(len(longer_sides), dtype=np.int64) if counts is None else counts
+    sizes, rows, longest = [], 0, 0
+    for length, count in zip(longer_sides.tolist(), counts.tolist(), strict=True):
+        wider = max(longest, length)
+        taken = min(count, max(0, max_tokens // wider - rows))
         if taken == count:
-            rows, longest_source, longest_target = rows + count, wider_source, wider_target
+            rows, longest = rows + count, wider
             continue
         # The batch is full. The rest of the run fills batches of its own, and its last pairs start the next batch.
         if rows + taken:
             sizes.append(rows + taken)
-        most = limits.rows(source, target)
+        most = max_tokens // length
         full, rows = divmod(count - taken, most)
         sizes.extend([most] * full)
-        longest_source, longest_target = (source, target) if rows else (0, 0)
+        longest = length if rows else 0
     return np.array([*sizes, rows] if rows else sizes, dtype=np.int64)
 
 
@@ -107,8 +71,8 @@ def _split_to_multiple(sizes: np.ndarray, multiple: int) -> np.ndarray:
         largest = int(sizes.argmax())
         if sizes[largest] == 1:
             raise ValueError(
-                f"{sizes.sum()} pairs cannot be divided into a multiple of {multiple} batches under these limits; use "
-                "fewer processes or a larger corpus."
+                f"{sizes.sum()} pairs cannot be divided into a multiple of {multiple} batches of this size; use fewer "
+                "processes or a larger corpus."
             )
         half = int(sizes[largest]) // 2
         sizes = np.insert(sizes, largest, half)
@@ -116,13 +80,11 @@ def _split_to_multiple(sizes: np.ndarray, multiple: int) -> np.ndarray:
     return sizes
 
 
-def _snake(source_lengths: np.ndarray, target_lengths: np.ndarray, limits: Limits) -> np.ndarray:
+def _snake(source_lengths: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
     """Returns the order in which neighbouring cells are close in both lengths: by the longer side, back and forth."""
-    # With unequal limits, "longer" means the larger share of its limit; products keep the numbers whole.
-    source: np.ndarray = source_lengths * limits.target
-    target: np.ndarray = target_lengths * limits.source
-    _, strip = np.unique(np.maximum(source, target), return_inverse=True)
-    return np.lexsort((np.where(strip % 2, target - source, source - target), strip))
+    _, strip = np.unique(np.maximum(source_lengths, target_lengths), return_inverse=True)
+    difference = source_lengths - target_lengths
+    return np.lexsort((np.where(strip % 2, -difference, difference), strip))
 
 
 @dataclass(frozen=True)
@@ -178,17 +140,12 @@ class TokenBatchSampler(Sampler[list[int]]):
         source_lengths: Number of source tokens of each pair, end of sentence included (see `column_lengths`).
         target_lengths: Number of target tokens of each pair, end of sentence included.
         max_tokens: Maximum tokens of a batch on either side, padding included. The paper has 25,000 and 25,000.
-        max_source_tokens: Limit of the source side alone; `max_tokens` by default.
-        max_target_tokens: Limit of the target side alone; `max_tokens` by default.
-        max_pairs: Maximum pairs of a batch; no limit by default.
         batches_multiple_of: The number of batches is a multiple of this; give the number of processes, or that times
             the gradient accumulation steps. The largest batches are halved to reach it.
         seed: Seed of the shuffling.
-        over_limit: What to do with single pairs that exceed a limit: `"skip"` leaves them out with a warning and lists
-            them in `skipped`, `"error"` raises.
 
     Attributes:
-        skipped: Indices of the pairs that exceed a limit and are left out.
+        skipped: Indices of the pairs that exceed the limit by themselves. They are left out, with a warning.
         epoch: The epoch of the next iteration.
     """
 
@@ -198,39 +155,39 @@ class TokenBatchSampler(Sampler[list[int]]):
         target_lengths: Sequence[int] | np.ndarray,
         *,
         max_tokens: int = 25_000,
-        max_source_tokens: int | None = None,
-        max_target_tokens: int | None = None,
-        max_pairs: int | None = None,
         batches_multiple_of: int = 1,
         seed: int = 0,
-        over_limit: Literal["skip", "error"] = "skip",
     ):
-        _check_options(batches_multiple_of, over_limit)
-        self.limits = Limits.of(max_tokens, max_source_tokens, max_target_tokens, max_pairs)
-        self.seed, self.epoch = seed, 0
-        self._start = self._position = 0
+        if max_tokens < 1:
+            raise ValueError(f"A batch of at most {max_tokens} tokens holds nothing; give a limit of 1 or more.")
+        if batches_multiple_of < 1:
+            raise ValueError(f"batches_multiple_of is {batches_multiple_of}; give the number of processes, 1 or more.")
+        self.seed, self.epoch, self._start = seed, 0, 0
         source, target = _length_array(source_lengths, "source"), _length_array(target_lengths, "target")
         if len(source) != len(target):
             raise ValueError(f"Got {len(source)} source but {len(target)} target lengths; every pair needs both.")
 
-        fits = (source <= self.limits.source) & (target <= self.limits.target)
+        fits = np.maximum(source, target) <= max_tokens
         self.skipped = np.flatnonzero(~fits)
         if len(self.skipped):
-            _report_over_limit(source[~fits], target[~fits], self.limits, over_limit)
+            logger.warning(
+                f"{len(self.skipped)} pair(s) exceed the batch limit of {max_tokens} tokens by themselves (the "
+                f"longest: {source[~fits].max()} source, {target[~fits].max()} target tokens) and are left out. Raise "
+                "max_tokens, or truncate or filter these pairs."
+            )
             source, target = source[fits], target[fits]
         if not len(source):
             raise ValueError("No pair is left to batch; give a corpus that is not empty and a limit that fits it.")
         self._kept = np.flatnonzero(fits) if len(self.skipped) else None
         self._lay_out(source, target)
-        self._sizes = _split_to_multiple(
-            cut(self._cell_source, self._cell_target, self.limits, self._cell_counts), batches_multiple_of
-        )
+        longer_sides = np.maximum(self._cell_source, self._cell_target)
+        self._sizes = _split_to_multiple(cut(longer_sides, max_tokens, self._cell_counts), batches_multiple_of)
 
     def _lay_out(self, source: np.ndarray, target: np.ndarray) -> None:
         """Counts the cells, sorts them in snake order, and stores for each pair the rank of its cell in that order."""
         width = int(target.max()) + 1
         cells, cell_of_pair, counts = np.unique(source * width + target, return_inverse=True, return_counts=True)
-        order = _snake(cells // width, cells % width, self.limits)
+        order = _snake(cells // width, cells % width)
         self._cell_source, self._cell_target = cells[order] // width, cells[order] % width
         self._cell_counts = counts[order]
         # The narrowest type: 16 bits are enough for most corpora and sort several times faster than 32.
@@ -249,7 +206,6 @@ class TokenBatchSampler(Sampler[list[int]]):
         begins = ends - self._sizes
         for position in range(start, len(self)):
             batch = order[position]
-            self._position = position + 1
             yield pairs[begins[batch] : ends[batch]].tolist()
 
     def _shuffle(self) -> tuple[np.ndarray, np.ndarray]:
@@ -270,26 +226,12 @@ class TokenBatchSampler(Sampler[list[int]]):
 
         Args:
             epoch: The epoch, from 0.
-            start_batch: How many batches to skip, counted over all processes. By default none, but a position that
-                `load_state_dict` set for the same epoch is kept.
+            start_batch: How many batches to skip, counted over all processes. By default none, but a number that was
+                given for the same epoch is kept: Accelerate's loader sets the epoch once more.
         """
         if start_batch is not None or epoch != self.epoch:
-            self._start = self._position = start_batch or 0
+            self._start = start_batch or 0
         self.epoch = epoch
-
-    def state_dict(self) -> dict[str, int]:
-        """Returns the position of the next batch.
-
-        A loader with workers prefetches, and Accelerate's loader always does, so the sampler is ahead of the training.
-        There, count the batches and pass their number as `start_batch` or to `skip_first_batches`.
-        """
-        if self._position == len(self):
-            return {"epoch": self.epoch + 1, "batch": 0}
-        return {"epoch": self.epoch, "batch": self._position}
-
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Continues from a position of `state_dict`; lengths, limits and seed must be the same as then."""
-        self.set_epoch(state["epoch"], start_batch=state["batch"])
 
     def tokens(self) -> tuple[int, int]:
         """Returns the source tokens and the target tokens of an epoch."""
@@ -300,13 +242,6 @@ class TokenBatchSampler(Sampler[list[int]]):
         source: np.ndarray = np.repeat(self._cell_source, self._cell_counts)
         target: np.ndarray = np.repeat(self._cell_target, self._cell_counts)
         return Padding.measure(source, target, self._sizes)
-
-
-def _check_options(batches_multiple_of: int, over_limit: str) -> None:
-    if batches_multiple_of < 1:
-        raise ValueError(f"batches_multiple_of is {batches_multiple_of}; give the number of processes, 1 or more.")
-    if over_limit not in ("skip", "error"):
-        raise ValueError(f"over_limit is {over_limit!r}; give 'skip' or 'error'.")
 
 
 def _length_array(lengths: Sequence[int] | np.ndarray, side: str) -> np.ndarray:
@@ -323,18 +258,6 @@ def _length_array(lengths: Sequence[int] | np.ndarray, side: str) -> np.ndarray:
             "token, so that the shortest length is 1. Tokenise with special tokens, or filter empty lines."
         )
     return array.astype(np.int64)
-
-
-def _report_over_limit(source: np.ndarray, target: np.ndarray, limits: Limits, over_limit: str) -> None:
-    """Reports how many single pairs exceed a limit: by a warning, or by a ValueError if `over_limit` is "error"."""
-    message = (
-        f"{len(source)} pair(s) exceed the batch limit of {limits.source} source and {limits.target} target tokens by "
-        f"themselves (the longest: {source.max()} source, {target.max()} target tokens). Raise the limit, or truncate "
-        "or filter these pairs."
-    )
-    if over_limit == "error":
-        raise ValueError(message)
-    logger.warning(f"{message} They are left out of every epoch.")
 
 
 def column_lengths(dataset: Dataset, column: str) -> np.ndarray:
@@ -356,122 +279,94 @@ def column_lengths(dataset: Dataset, column: str) -> np.ndarray:
     return lengths if dataset._indices is None else lengths[dataset._indices.column(0).to_numpy()]
 
 
-class WindowedTokenBatches(IterableDataset):
-    """Token batches of a stream: reads a window of pairs, makes batches of it, shuffles them, and repeats.
+class StreamedTokenBatches(IterableDataset):
+    """Token batches of a stream of text, without an end; yields lists of tokenised examples.
 
-    Yields lists of examples. The stream is any iterable of examples that restarts on each `iter`, such as a
-    `datasets.IterableDataset`; its `set_epoch` is called too. A last window that is less than half full is joined to
-    the one before. There is no `__len__`, because a stream does not know its end: `Trainer` needs `max_steps`. A
-    resumed run reads from the start and skips the first batches, which gives the same batches.
+    An update takes `parts` batches, one from each part of the stream: pair n belongs to part n modulo `parts`. A
+    process has some of the parts, and each of its loader's workers has some of these. Everyone reads the stream, but
+    tokenises and batches only the parts that it has. So the batches of an update do not depend on the number of
+    processes and workers.
 
-    With several processes, each reads the whole stream and takes every n-th batch. Set `batches_multiple_of` to their
-    number, set `dispatch_batches=False` (`DataLoaderConfiguration`, or `accelerator_config` of the training arguments)
-    and prepare the loader of `dataloader()`. Each window then has a multiple of that many batches, so every process
-    gets the same number and every pair is seen once. Accelerate's default, dispatching, fails: it joins batches of
-    different widths.
+    A window of each part is batched and shuffled together; a pass ends a window. Passes follow each other for ever, so
+    `Trainer` needs `max_steps`. A resumed run reads from the start and skips batches.
 
     Args:
-        stream: Iterable of examples with two columns of token ids.
-        window: Pairs in memory that are batched together. More pairs give less padding and a better shuffle.
-        source_column: Name of the source ids.
-        target_column: Name of the target ids.
+        stream: Pairs of text. It restarts on each `iter`.
+        encode: Turns columns of text into columns with `input_ids` and `labels`.
+        parts: Batches of an update.
+        own: The parts of this process.
+        window: Pairs of a part that are batched together. More pairs give less padding and a better shuffle.
+        max_tokens: As for `TokenBatchSampler`.
         seed: Seed of the shuffling.
-        over_limit: As for `TokenBatchSampler`; here `skipped` is the number of pairs left out so far in this epoch.
-        max_tokens, max_source_tokens, max_target_tokens, max_pairs, batches_multiple_of: As for `TokenBatchSampler`.
     """
 
     def __init__(
         self,
         stream: Iterable[dict[str, Any]],
+        encode: Callable[[dict[str, list]], dict[str, list]],
         *,
-        window: int = 100_000,
-        source_column: str = "input_ids",
-        target_column: str = "labels",
+        parts: int = 1,
+        own: Sequence[int] = (0,),
+        window: int = 50_000,
         max_tokens: int = 25_000,
-        max_source_tokens: int | None = None,
-        max_target_tokens: int | None = None,
-        max_pairs: int | None = None,
-        batches_multiple_of: int = 1,
         seed: int = 0,
-        over_limit: Literal["skip", "error"] = "skip",
     ):
-        _check_options(batches_multiple_of, over_limit)
-        if window < 2 * batches_multiple_of:
-            raise ValueError(
-                f"A window of {window} pairs is too small for a multiple of {batches_multiple_of} batches; "
-                f"give at least {2 * batches_multiple_of}, better a hundred thousand."
-            )
-        self.stream, self.window = stream, window
-        self.columns = (source_column, target_column)
-        self.limits = Limits.of(max_tokens, max_source_tokens, max_target_tokens, max_pairs)
-        self.batches_multiple_of, self.seed, self.over_limit = batches_multiple_of, seed, over_limit
-        self.epoch = self.skipped = 0
+        self.stream, self.encode = stream, encode
+        self.parts, self.own, self.window = parts, own, window
+        self.max_tokens, self.seed = max_tokens, seed
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch of the next iteration, also for the shuffling of the stream."""
-        self.epoch = epoch
-        if hasattr(self.stream, "set_epoch"):
-            self.stream.set_epoch(epoch)
+        """Does nothing: a stream counts its passes by itself."""
 
-    def dataloader(self, collate_fn: Callable[[list[dict]], Any], **options: Any) -> DataLoader:
-        """Returns a loader of collated batches that works with Accelerate and several processes.
+    def dataloader(
+        self, collate_fn: Callable[[list[dict]], Any], *, num_workers: int = 0, **options: Any
+    ) -> DataLoader:
+        """Returns a loader of collated batches, with as many of `num_workers` as can share the parts evenly.
 
-        For one process, `DataLoader(batches, batch_size=None, collate_fn=...)` is enough. Accelerate counts batches by
-        the loader's `batch_size`, so this loader has batches of one element, which is a complete token batch.
+        It must not be sharded again. Accelerate counts batches by the loader's `batch_size`, so this loader has
+        batches of one element, which is a complete token batch.
         """
-        return DataLoader(self, batch_size=1, collate_fn=partial(_collate_only_element, collate_fn), **options)
+        workers = next((n for n in range(num_workers, 0, -1) if len(self.own) % n == 0), 0)
+        collate = partial(_collate_only_element, collate_fn)
+        return DataLoader(self, batch_size=1, collate_fn=collate, num_workers=workers, **options)
 
     def __iter__(self) -> Iterator[list[dict[str, Any]]]:
         worker = get_worker_info()
-        if worker is not None and worker.num_workers > 1:
-            raise ValueError(
-                f"Each of the {worker.num_workers} loader workers would read the whole stream; set num_workers to 0 "
-                "or 1."
-            )
-        pairs = self._within_limits()
-        for number, window in enumerate(self._windows(pairs)):
-            yield from self._batches(window, number)
+        own = self.own if worker is None else self.own[worker.id :: worker.num_workers]
+        waiting: dict[int, deque[list[dict[str, Any]]]] = {part: deque() for part in own}
+        windows = self._windows(own)
+        for part in cycle(own):
+            while not waiting[part]:
+                for each, batches in next(windows).items():
+                    waiting[each].extend(batches)
+            yield waiting[part].popleft()
 
-    def _within_limits(self) -> Iterator[dict[str, Any]]:
-        """Yields the pairs of the stream within the limits; reports the first other pair, and how many there are."""
-        self.skipped = 0
-        for example in self.stream:
-            source, target = (len(example[column]) for column in self.columns)
-            if source <= self.limits.source and target <= self.limits.target:
-                yield example
-                continue
-            if not self.skipped:
-                _report_over_limit(np.array([source]), np.array([target]), self.limits, self.over_limit)
-            self.skipped += 1
-        if self.skipped > 1:
-            logger.warning(f"{self.skipped} pairs of the stream exceeded the batch limit and were left out.")
-
-    def _windows(self, pairs: Iterator[dict[str, Any]]) -> Iterator[list[dict[str, Any]]]:
-        """Yields windows of pairs. The last is never less than half full, unless it is the only one."""
-        least = self.window // 2
-        window = list(islice(pairs, self.window))
-        while window:
-            ahead = list(islice(pairs, least))
-            if len(ahead) < least:
-                window, ahead = window + ahead, []
-            yield window
-            window = ahead + list(islice(pairs, self.window - least)) if ahead else []
-
-    def _batches(self, window: list[dict[str, Any]], number: int) -> Iterator[list[dict[str, Any]]]:
-        """Yields the batches of one window, shuffled by its number, the seed and the epoch."""
-        source, target = ([len(example[column]) for example in window] for column in self.columns)
-        sampler = TokenBatchSampler(
-            source,
-            target,
-            max_source_tokens=self.limits.source,
-            max_target_tokens=self.limits.target,
-            max_pairs=self.limits.pairs,
-            batches_multiple_of=self.batches_multiple_of,
-            seed=self.seed + number,
+    def _windows(self, own: Sequence[int]) -> Iterator[dict[int, list[list[dict[str, Any]]]]]:
+        """Yields the batches of one window of each part, pass after pass."""
+        first = empty_passes = 0  # the number of a window's first pair, over all passes; passes without a batch
+        while empty_passes < self.parts:  # a short pass may have nothing for a part, and the next one has
+            pairs, empty_passes = iter(self.stream), empty_passes + 1
+            while window := list(islice(pairs, self.window * self.parts)):
+                shares = {part: window[(part - first) % self.parts :: self.parts] for part in own}
+                batches = {part: self._batches(share, first + part) for part, share in shares.items()}
+                empty_passes = 0 if any(batches.values()) else empty_passes
+                first += len(window)
+                yield batches
+        raise ValueError(
+            f"The stream has no pair of at most {self.max_tokens} tokens; give text, or a limit that fits it."
         )
-        sampler.set_epoch(self.epoch)
-        for batch in sampler:
-            yield [window[index] for index in batch]
+
+    def _batches(self, pairs: list[dict[str, Any]], number: int) -> list[list[dict[str, Any]]]:
+        """Returns the token batches of pairs of text, shuffled by the seed and a number."""
+        if not pairs:
+            return []
+        columns = self.encode({name: [pair[name] for pair in pairs] for name in pairs[0]})
+        source, target = (list(map(len, columns[name])) for name in ("input_ids", "labels"))
+        if min(map(max, source, target)) > self.max_tokens:
+            return []
+        sampler = TokenBatchSampler(source, target, max_tokens=self.max_tokens, seed=self.seed)
+        sampler.set_epoch(number)
+        return [[{name: column[row] for name, column in columns.items()} for row in batch] for batch in sampler]
 
 
 def _collate_only_element(collate_fn: Callable[[list[dict]], Any], elements: list[list[dict]]) -> Any:

@@ -22,8 +22,7 @@ from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths
-from vanilla_transformer.training.evaluation.hf_evaluate_metric import BleuMetric
-from vanilla_transformer.training.evaluation.metrics import Reference
+from vanilla_transformer.training.evaluation.metrics import Reference, measure
 from vanilla_transformer.training.objectives.cross_entropy import takes_criterion
 
 
@@ -101,15 +100,14 @@ def translate_texts(
 def score_texts(
     translations: Sequence[str], references: Sequence[Reference], **options: Any
 ) -> dict[str, dict[str, Any]]:
-    """Returns the score and signature of each measure, from the metric in `hf_evaluate_metric.py`.
+    """Returns the score and signature of each measure.
 
     Args:
         translations: The translations.
         references: The reference of each translation, or several.
         options: Options of `metrics.measures`; `names` chooses the measures.
     """
-    metric = BleuMetric(keep_in_memory=True)
-    return metric.compute(predictions=list(translations), references=list(references), **options)
+    return {name: figure._asdict() for name, figure in measure(translations, references, **options).items()}
 
 
 # sacreBLEU's own tokenisation of languages that its default, 13a, can't split into words, and the module it needs.

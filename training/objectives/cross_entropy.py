@@ -94,7 +94,7 @@ class CriterionObjective:
                     "out: on several GPUs, start one process per GPU with accelerate launch."
                 )
             inputs = {name: _repeat(value, self.copies) for name, value in inputs.items()}
-        if takes_criterion(model):
+        if takes_criterion(model):  # it gives its last states to `criterion.of_states`, which needs no whole logits
             return model(**inputs, criterion=self.criterion, num_items_in_batch=num_items_in_batch)["loss"]
         labels = inputs["labels"]
         logits = model(**{name: value for name, value in inputs.items() if name != "labels"})["logits"]

@@ -135,7 +135,7 @@ class TorchBackend:
     ) -> Generated:
         """Translates a batch with the search of the model's class, or by sampling."""
         batch = self._padded(sources)
-        if search is not None:
+        if search is not None:  # `generate` encodes the sources, then calls the search with the model
             options |= {"custom_generate": self._search, "options": search, **self._search_arguments(batch)}
         if isinstance(search, BeamSearchOptions):
             # `generate` repeats everything for each beam. The penalty is that of `options`.

@@ -47,8 +47,8 @@ class TranslationHead:
 
     A class lists it before `GenerationMixin`, whose steps it changes. `search` is the decoding loop of the model
     and `search_options` its options: `Translator` always uses them, and `generate` where the generation config names
-    them. `is_autoregressive` says that the logits at a position are those of the next token. `longest_sequence` is the
-    longest source or target in tokens, `None` for no limit.
+    them, by way of `_beam_search` and `_sample`. `is_autoregressive` says that the logits at a position are those of
+    the next token. `longest_sequence` is the longest source or target in tokens, `None` for no limit.
     """
 
     # Attributes of the model class.

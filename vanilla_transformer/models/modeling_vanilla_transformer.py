@@ -523,7 +523,11 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
 
 
 class VanillaTransformerDecoder(VanillaTransformerStack):
-    """The right half of Figure 1: a stack of N decoder layers."""
+    """The right half of Figure 1: a stack of N decoder layers.
+
+    Beam search on a CPU in float32 runs the start of a translation through these layers, and each later token through
+    `packed_decoder_steps.PackedSteps`, which computes the same from the same weights.
+    """
 
     _can_record_outputs = {
         "hidden_states": VanillaTransformerDecoderLayer,

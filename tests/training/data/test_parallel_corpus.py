@@ -2,6 +2,7 @@
 
 import os
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -10,7 +11,7 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
-from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, load_corpus, tokenize
+from vanilla_transformer.training.data.parallel_corpus import encoder, languages_of_corpus, load_corpus, tokenize
 
 
 corpus_arguments = partial(CorpusArguments, source_lang="en", target_lang="de")
@@ -280,8 +281,12 @@ def test_tokenised_pairs_are_the_tokenizers_own(tmp_path, tokenizer, num_proc):
 
 def test_a_stream_is_tokenised_as_it_is_read(tmp_path, tokenizer):
     arguments = corpus_arguments(train_files=write(tmp_path, "train"), streaming=True)
-    stream = tokenize(load_corpus(arguments)["train"], tokenizer)
-    assert [row["labels"] for row in stream] == [tokenizer(target)["input_ids"] for _, target in PAIRS]
+    columns = {"source": [], "target": []}
+    for row in load_corpus(arguments)["train"]:
+        for name, text in row.items():
+            columns[name].append(text)
+    on_disk = tokenize(load_corpus(replace(arguments, streaming=False))["train"], tokenizer, keep_text=True)
+    assert encoder(tokenizer, tokenizer, None)(columns) == on_disk.to_dict()
 
 
 def test_separate_vocabularies(tmp_path, tokenizer):

@@ -1,6 +1,6 @@
 """Token batches: every pair once, no batch over its limit, the same order from the same seed, under any sharding."""
 
-from itertools import chain
+from itertools import chain, islice
 
 import datasets
 import numpy as np
@@ -16,10 +16,9 @@ from transformers.testing_utils import CaptureLogger
 
 from vanilla_transformer.training.data import token_batches as batching
 from vanilla_transformer.training.data.token_batches import (
-    Limits,
     Padding,
+    StreamedTokenBatches,
     TokenBatchSampler,
-    WindowedTokenBatches,
     column_lengths,
     cut,
 )
@@ -27,7 +26,7 @@ from vanilla_transformer.training.data.token_batches import (
 
 LONGEST = 40
 pair_lengths = st.tuples(st.integers(1, LONGEST), st.integers(1, LONGEST))
-limits = st.builds(Limits, *[st.integers(LONGEST, 200)] * 2, pairs=st.none() | st.integers(1, 30))
+limits = st.integers(LONGEST, 200)
 seeds = st.integers(0, 1000)
 
 
@@ -36,14 +35,8 @@ def corpora(min_size: int):
     return st.lists(pair_lengths, min_size=min_size, max_size=150).map(lambda pairs: np.array(pairs).T)
 
 
-def sampler_of(lengths, limits: Limits, **options) -> TokenBatchSampler:
-    return TokenBatchSampler(
-        *lengths,
-        max_source_tokens=limits.source,
-        max_target_tokens=limits.target,
-        max_pairs=limits.pairs,
-        **options,
-    )
+def sampler_of(lengths, max_tokens: int, **options) -> TokenBatchSampler:
+    return TokenBatchSampler(*lengths, max_tokens=max_tokens, **options)
 
 
 def natural_lengths(pairs: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -54,11 +47,9 @@ def natural_lengths(pairs: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return source, target
 
 
-def assert_within(limits: Limits, lengths, batch) -> None:
-    source, target = lengths
-    assert len(batch) * source[batch].max() <= limits.source
-    assert len(batch) * target[batch].max() <= limits.target
-    assert limits.pairs is None or len(batch) <= limits.pairs
+def assert_within(max_tokens: int, lengths, batch) -> None:
+    for side in lengths:
+        assert len(batch) * side[batch].max() <= max_tokens
 
 
 # Cutting
@@ -69,23 +60,21 @@ def assert_within(limits: Limits, lengths, batch) -> None:
 def test_cut_is_greedy(lengths, limits):
     """The oracle adds pair after pair and opens a batch whenever the next one would not fit."""
     sizes, batch = [], []
-    for source, target in lengths.T.tolist():
-        grown = [*batch, (source, target)]
-        longest_source, longest_target = (max(side) for side in zip(*grown, strict=True))
-        if len(grown) <= limits.rows(longest_source, longest_target):
+    for longer in lengths.max(axis=0).tolist():
+        grown = [*batch, longer]
+        if len(grown) * max(grown) <= limits:
             batch = grown
         else:
             sizes.append(len(batch))
-            batch = [(source, target)]
-    assert cut(*lengths, limits).tolist() == [*sizes, len(batch)]
+            batch = [longer]
+    assert cut(lengths.max(axis=0), limits).tolist() == [*sizes, len(batch)]
 
 
-@given(st.lists(st.tuples(pair_lengths, st.integers(1, 60)), min_size=1, max_size=30), limits)
+@given(st.lists(st.tuples(st.integers(1, LONGEST), st.integers(1, 60)), min_size=1, max_size=30), limits)
 @settings(max_examples=100, deadline=None)
 def test_cut_of_runs_is_cut_of_the_pairs(runs, limits):
-    lengths = np.array([pair for pair, _ in runs]).T
-    counts = np.array([count for _, count in runs])
-    assert cut(*lengths, limits, counts).tolist() == cut(*np.repeat(lengths, counts, axis=1), limits).tolist()
+    lengths, counts = np.array(runs).T
+    assert cut(lengths, limits, counts).tolist() == cut(np.repeat(lengths, counts), limits).tolist()
 
 
 def test_padding_of_a_small_example():
@@ -100,8 +89,7 @@ def test_padding_of_a_small_example():
 @given(corpora(30), limits, seeds, st.integers(0, 5), st.integers(1, 5))
 @settings(max_examples=150, deadline=None)
 def test_every_pair_once_and_no_batch_over_its_limit(lengths, limits, seed, epoch, multiple):
-    # At least two pairs to a batch, so that there is always one to halve.
-    limits = Limits(2 * limits.source, 2 * limits.target, limits.pairs and limits.pairs + 1)
+    limits *= 2  # at least two pairs to a batch, so that there is always one to halve
     sampler = sampler_of(lengths, limits, seed=seed, batches_multiple_of=multiple)
     sampler.set_epoch(epoch)
     batches = list(sampler)
@@ -128,23 +116,14 @@ def test_resumed_is_uninterrupted(lengths, limits, seed, data):
     sampler = sampler_of(lengths, limits, seed=seed)
     sampler.set_epoch(3)
     whole = list(sampler)
-    sampler.set_epoch(4)
-    following = list(sampler)
     seen = data.draw(st.integers(0, len(whole)), label="batches before the interruption")
-
-    sampler.set_epoch(3)
-    iterator = iter(sampler)
-    for _ in range(seen):
-        next(iterator)
-    state = sampler.state_dict()
-
     resumed = sampler_of(lengths, limits, seed=seed)
-    resumed.load_state_dict(state)
-    rest = []
-    for epoch in range(state["epoch"], 5):
-        resumed.set_epoch(epoch)  # the loop of any training script; it must not lose the place
-        rest += list(resumed)
-    assert rest == whole[seen:] + following
+    resumed.set_epoch(3, start_batch=seen)
+    resumed.set_epoch(3)  # as Accelerate's loader does; it must not lose the place
+    assert list(resumed) == whole[seen:]
+    sampler.set_epoch(4)
+    resumed.set_epoch(4)
+    assert list(resumed) == list(sampler)
 
 
 def test_start_batch_holds_for_one_iteration():
@@ -200,10 +179,10 @@ def test_padding_is_that_of_the_batches(multiple):
 
 def test_padding_beats_sorting_by_one_length():
     source, target = natural_lengths(30_000)
-    limits = Limits(4096, 4096)
 
     def padding(order):
-        return Padding.measure(source[order], target[order], cut(source[order], target[order], limits)).both
+        sizes = cut(np.maximum(source, target)[order], 4096)
+        return Padding.measure(source[order], target[order], sizes).both
 
     ours = TokenBatchSampler(source, target, max_tokens=4096).padding().both
     assert ours < 0.05
@@ -219,10 +198,8 @@ def test_pairs_over_the_limit_are_reported():
         sampler = TokenBatchSampler([5, 90, 6, 7], [5, 6, 70, 7], max_tokens=64)
     assert sampler.skipped.tolist() == [1, 2]
     assert sorted(chain.from_iterable(sampler)) == [0, 3]
-    for fact in ("2 pair(s)", "64 source", "90 source", "70 target", "Raise the limit"):
+    for fact in ("2 pair(s)", "limit of 64 tokens", "90 source", "70 target", "Raise max_tokens"):
         assert fact in log.out
-    with pytest.raises(ValueError, match=r"1 pair\(s\) exceed the batch limit of 50 source and 64 target"):
-        TokenBatchSampler([5, 60], [5, 6], max_tokens=64, max_source_tokens=50, over_limit="error")
 
 
 @pytest.mark.parametrize(
@@ -235,12 +212,9 @@ def test_pairs_over_the_limit_are_reported():
         (([1], [-2]), {}, "target length of -2"),
         (([1.5], [2]), {}, "source lengths are an array of float64"),
         (([[1]], [2]), {}, "with 2 dimensions"),
-        (([1], [1]), {"max_tokens": 0}, "at most 0 source tokens"),
-        (([1], [1]), {"max_target_tokens": -1}, "at most -1 target tokens"),
-        (([1], [1]), {"max_pairs": 0}, "at most 0 pairs"),
+        (([1], [1]), {"max_tokens": 0}, "at most 0 tokens"),
         (([1], [1]), {"batches_multiple_of": 0}, "batches_multiple_of is 0"),
         (([1, 1], [1, 1]), {"batches_multiple_of": 3}, "2 pairs cannot be divided into a multiple of 3"),
-        (([1], [1]), {"over_limit": "drop"}, "'drop'; give 'skip' or 'error'"),
     ],
 )
 def test_bad_input_names_value_and_remedy(lengths, options, message):
@@ -436,89 +410,87 @@ def test_a_column_of_lengths_is_accepted():
 # Streams
 
 
-@given(corpora(1), limits, seeds, st.integers(2, 60))
-@settings(max_examples=60, deadline=None)
-def test_windows_hold_every_pair_once(lengths, limits, seed, window):
-    batches = WindowedTokenBatches(
-        Pairs(lengths),
-        window=window,
-        max_source_tokens=limits.source,
-        max_target_tokens=limits.target,
-        max_pairs=limits.pairs,
-        seed=seed,
-    )
-    epoch = [[example["index"] for example in batch] for batch in batches]
-    assert sorted(chain.from_iterable(epoch)) == list(range(lengths.shape[1]))
-    for batch in epoch:
-        assert_within(limits, lengths, batch)
+def as_text(lengths) -> list[dict[str, str]]:
+    """Pairs of text with the given numbers of letters. The first letters of each source are its number."""
+    return [{"source": f"{row:0{source}}", "target": "x" * target} for row, (source, target) in enumerate(lengths.T)]
 
 
-@pytest.mark.parametrize(("pairs", "windows"), [(99, [99]), (100, [100]), (149, [149]), (150, [100, 50])])
-def test_a_small_last_window_joins_the_one_before(pairs, windows):
-    batches = WindowedTokenBatches(Pairs(natural_lengths(pairs)), window=100)
-    assert [len(window) for window in batches._windows(iter(batches.stream))] == windows
+def by_letter(columns: dict[str, list]) -> dict[str, list]:
+    return {**columns, "input_ids": list(map(list, columns["source"])), "labels": list(map(list, columns["target"]))}
 
 
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_windows_under_several_processes(processes):
-    """Sharded by Accelerate itself: equally many batches to each process, every pair once, epochs passed on."""
-    pairs = Pairs(natural_lengths(1010))
-
-    def fresh(rank):
-        batches = WindowedTokenBatches(pairs, window=200, max_tokens=256, batches_multiple_of=processes)
-        return prepare_data_loader(
-            batches.dataloader(collate), num_processes=processes, process_index=rank, dispatch_batches=False
-        )
-
-    loaders = [fresh(rank) for rank in range(processes)]
-    epochs = [[indices_of(loader) for loader in loaders] for _ in range(2)]
-    for ranks in epochs:
-        assert len({len(batches) for batches in ranks}) == 1
-        assert sorted(chain.from_iterable(chain.from_iterable(ranks))) == list(range(1010))
-    assert epochs[0] != epochs[1]
-
-    for rank in range(processes):
-        resumed = fresh(rank)
-        resumed.set_epoch(1)
-        assert indices_of(skip_first_batches(resumed, 5)) == epochs[1][rank][5:]
+def numbers(batches) -> list[list[int]]:
+    return [[int(example["source"]) for example in batch] for batch in batches]
 
 
-def test_windows_in_loaders_of_one_process():
-    batches = WindowedTokenBatches(Pairs(natural_lengths(500)), window=200, max_tokens=256)
-    expected = [[example["index"] for example in batch] for batch in batches]
-    assert indices_of(DataLoader(batches, batch_size=None, collate_fn=collate)) == expected
-    assert indices_of(batches.dataloader(collate, num_workers=1)) == expected
-    assert indices_of(Accelerator(cpu=True).prepare(batches.dataloader(collate))) == expected
+def long_lengths(pairs: int) -> np.ndarray:
+    return np.array(natural_lengths(pairs)) + 3  # room for the number
 
 
-def test_windows_of_a_streaming_dataset():
-    pairs = Pairs(natural_lengths(300))
-    stream = datasets.Dataset.from_list(list(pairs)).to_iterable_dataset(num_shards=4).shuffle(seed=1, buffer_size=50)
-    batches = WindowedTokenBatches(stream, window=100, max_tokens=256)
-    epochs = []
-    for epoch in (0, 1, 0):
-        batches.set_epoch(epoch)
-        epochs.append([[example["index"] for example in batch] for batch in batches])
-        assert sorted(chain.from_iterable(epochs[-1])) == list(range(300))
-    assert stream.epoch == 0
-    assert epochs[0] == epochs[2] != epochs[1]
+def stream_of(lengths, **options) -> StreamedTokenBatches:
+    return StreamedTokenBatches(as_text(lengths), by_letter, **{"max_tokens": 512, "window": 60, **options})
+
+
+@given(st.integers(1, 300), st.integers(1, 4), st.integers(5, 100), seeds)
+@settings(max_examples=40, deadline=None)
+def test_a_pass_over_a_stream_has_every_pair_once(pairs, parts, window, seed):
+    lengths = long_lengths(pairs)
+    batches = iter(stream_of(lengths, parts=parts, own=range(parts), window=window, seed=seed))
+    passes: list[int] = []
+    while len(passes) < 20 * pairs:
+        (batch,) = numbers([next(batches)])
+        assert_within(512, lengths, batch)
+        passes += batch
+    counts = np.bincount(passes, minlength=pairs)
+    assert counts.max() - counts.min() <= 20  # parts take turns: one may be some windows ahead of the others
+    assert counts.min() > 0
+
+
+@pytest.mark.parametrize(("processes", "workers"), [(1, 0), (1, 2), (2, 0), (2, 2), (4, 2)])
+def test_batches_of_a_stream_do_not_depend_on_processes_and_workers(processes, workers):
+    def loader(own, num_workers):
+        return stream_of(long_lengths(2000), parts=4, own=own).dataloader(numbers_of, num_workers=num_workers)
+
+    expected = list(islice(loader(range(4), 0), 40))
+    loaders = [iter(loader(range(rank, 4, processes), workers)) for rank in range(processes)]
+    assert [next(loaders[number % processes]) for number in range(40)] == expected
+    assert len({tuple(sorted(batch)) for batch in expected}) == 40
+
+
+def numbers_of(batch) -> list[int]:
+    return [int(example["source"]) for example in batch]
+
+
+def test_a_process_tokenises_its_own_share_of_a_stream():
+    tokenised = []
+
+    def encode(columns):
+        tokenised.extend(map(int, columns["source"]))
+        return by_letter(columns)
+
+    batches = StreamedTokenBatches(as_text(long_lengths(400)), encode, parts=8, own=[3], window=50, max_tokens=512)
+    next(iter(batches))
+    assert tokenised == list(range(3, 400, 8))
+
+
+def test_passes_over_a_stream_differ():
+    batches = iter(stream_of(long_lengths(100), window=200))
+    passes = [[], []]
+    for numbers_of_pass in passes:
+        while sum(map(len, numbers_of_pass)) < 100:
+            numbers_of_pass += numbers([next(batches)])
+    assert passes[0] != passes[1]
+    assert all(sorted(chain.from_iterable(each)) == list(range(100)) for each in passes)
 
 
 def test_streams_report_what_they_leave_out():
-    pairs = Pairs((np.array([3, 50, 3, 60]), np.array([3, 4, 3, 3])))
-    batches = WindowedTokenBatches(pairs, window=10, max_tokens=40)
+    batches = iter(stream_of(np.array([[3, 50, 3, 60], [3, 4, 3, 3]]), max_tokens=40))
     with CaptureLogger(batching.logger) as log:
-        assert [[example["index"] for example in batch] for batch in batches] in ([[0, 2]], [[2, 0]])
-    assert batches.skipped == 2
-    assert "50 source" in log.out
-    assert "2 pairs of the stream" in log.out
-    with pytest.raises(ValueError, match="exceed the batch limit of 40"):
-        list(WindowedTokenBatches(pairs, window=10, max_tokens=40, over_limit="error"))
+        assert sorted(chain.from_iterable(numbers([next(batches)]))) == [0, 2]
+    assert "2 pair(s) exceed the batch limit of 40" in log.out
 
 
-def test_streams_refuse_what_would_repeat_pairs():
-    batches = WindowedTokenBatches(Pairs(natural_lengths(50)), window=20)
-    with pytest.raises(ValueError, match="Each of the 2 loader workers"):
-        list(batches.dataloader(collate, num_workers=2))
-    with pytest.raises(ValueError, match="window of 5 pairs is too small for a multiple of 4"):
-        WindowedTokenBatches(batches.stream, window=5, batches_multiple_of=4)
+@pytest.mark.parametrize("lengths", [np.zeros((2, 0), int), np.array([[50], [3]])])
+def test_a_stream_without_a_pair_is_refused(lengths):
+    with pytest.raises(ValueError, match="no pair of at most 40 tokens"):
+        next(iter(stream_of(lengths, max_tokens=40, parts=2)))

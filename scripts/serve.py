@@ -131,7 +131,7 @@ def languages_of_models(options: ServeArguments) -> list[Languages]:
 
 
 def require_serve() -> None:
-    for package in ("starlette", "pydantic", "uvicorn", "prometheus_client"):
+    for package in ("starlette", "pydantic", "uvicorn", "prometheus_client", "turbohtml"):
         if find_spec(package) is None:
             raise ImportError(f"vanilla serve needs {package}: pip install 'vanilla-transformer[serve]'")
 

@@ -39,6 +39,15 @@ def test_errors_have_the_headers_too(client):
     assert (failure.status_code, failure.headers["X-Content-Type-Options"]) == (500, "nosniff")
 
 
+def test_a_refused_preflight_is_json_too():
+    asked = {"Access-Control-Request-Method": "POST", "Origin": "http://third.example"}
+    with TestClient(make_app(make_service(), cors_origins=["http://elsewhere.example"])) as client:
+        refused = client.options("/translate", headers=asked)
+        assert (refused.status_code, list(refused.json()), refused.headers["Vary"]) == (400, ["error"], "Origin")
+        allowed = client.options("/translate", headers={**asked, "Origin": "http://elsewhere.example"})
+        assert allowed.status_code == 200
+
+
 def test_an_origin_is_opened_by_name_only():
     with TestClient(make_app(make_service(), cors_origins=["http://elsewhere.example"])) as client:
         for _ in range(2):

@@ -15,7 +15,7 @@ from vanilla_transformer.serving.attention_maps import attention_data, maps_of
 from vanilla_transformer.serving.routes import Service, make_app
 from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name, read_card
 
-from .conftest import BUNDLED, UpperCaseTranslator, make_service
+from .conftest import BUNDLED, UpperCaseTranslator, make_service, running
 
 
 QUERY = {"q": "a dog", "source": "en", "target": "de"}
@@ -443,6 +443,37 @@ def test_a_thousand_bad_inputs_get_their_answer(client, path, body, content_type
     else:
         assert answer.status_code in (400, 413)
         assert list(answer.json()) == ["error"]
+
+
+@pytest.mark.slow
+def test_requests_made_from_the_schema_get_their_answer():
+    """Schemathesis makes requests that follow the OpenAPI schema, and requests that do not, for each route."""
+    schemathesis = pytest.importorskip("schemathesis", reason="make browser installs it")
+    from schemathesis import checks
+
+    as_documented = [
+        *(checks.not_a_server_error, checks.status_code_conformance),
+        *(checks.content_type_conformance, checks.response_schema_conformance),
+    ]
+    service, answered = make_service(), set()
+    with running(make_app(service), service.limits) as address:
+        for result in schemathesis.openapi.from_url(f"{address}/openapi.json").get_all_operations():
+            operation, modes = result.ok(), schemathesis.GenerationMode
+            for mode in modes if operation.body else [modes.POSITIVE]:  # without parameters, nothing can be wrong
+
+                @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+                @given(operation.as_strategy(generation_mode=mode))
+                def check(case):
+                    if isinstance(case.body, dict) and "source" in case.body:
+                        case.body |= {"source": "en", "target": "de"}
+                        case.body.pop("model", None)
+                    answer = case.call_and_validate(checks=as_documented)
+                    answered.add((case.path, answer.status_code))
+
+                check()
+    translating = {"/translate", "/sentences", "/alternatives", "/attention"}
+    assert {(path, 200) for path in translating} <= answered
+    assert {status for _, status in answered} <= {200, 400, 405, 413}
 
 
 def test_the_server_is_well_afterwards(client):

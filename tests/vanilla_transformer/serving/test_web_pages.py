@@ -59,6 +59,16 @@ def test_an_origin_is_opened_by_name_only():
         assert "Access-Control-Allow-Origin" not in other.headers
 
 
+@pytest.mark.parametrize(
+    "path", ["file=/etc/passwd", "proxy=http://127.0.0.1", "upload", "heartbeat", "%2e%2e/server.py"]
+)
+def test_no_address_leads_to_other_files_or_hosts(client, path):
+    """Routes that web frameworks bring along, and ways out of the folder of the page."""
+    for address in (f"/{path}", f"/gradio_api/{path}", f"/web/{path}"):
+        for answer in (client.get(address), client.post(address, content=b"x")):
+            assert (answer.status_code, list(answer.json())) == (404, ["error"])
+
+
 @pytest.mark.parametrize("path", ["/", "/docs", "/languages", "/models", "/health", "/metrics"])
 def test_head_is_get_without_a_body(client, path):
     head = client.head(path)

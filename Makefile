@@ -41,8 +41,8 @@ serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (h
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)
 
-# The page is tested in a real browser, its accessibility with axe-core, and the tour in a real kernel. Only these tests
-# need them.
+# The page is tested in a real browser, its accessibility with axe-core, the API with Schemathesis, and the tour in a
+# real kernel. Only these tests need them.
 browser: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[browser,notebook]'
 	@{ command -v chromium && command -v chromedriver; } > /dev/null || { \

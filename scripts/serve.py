@@ -44,6 +44,13 @@ class ServeArguments:
     threads: int | None = key(None, "Threads of the engine; default: one for each core.")
     page: bool = key(True, "Show a web page at /.")
     cors_origins: list[str] = key([], "Origins whose web pages may call the API from a browser; * for all.")
+    trusted_proxies: list[str] = key(
+        [],
+        "Addresses or networks of proxies whose X-Forwarded-For names the client; default: none.",
+    )
+    access_log: str | None = key(
+        None, "File that gets a line of JSON for each request: time, method, path, status and seconds."
+    )
     api_keys: str | None = key(None, "File with API keys, one a line. With keys, the page asks for one too.")
 
 
@@ -83,6 +90,8 @@ def serve(
         port=options.port,
         page=options.page,
         cors_origins=options.cors_origins,
+        trusted_proxies=options.trusted_proxies,
+        access_log=options.access_log,
     )
 
 
@@ -131,7 +140,7 @@ def languages_of_models(options: ServeArguments) -> list[Languages]:
 
 
 def require_serve() -> None:
-    for package in ("starlette", "pydantic", "uvicorn", "prometheus_client"):
+    for package in ("starlette", "pydantic", "uvicorn", "prometheus_client", "turbohtml"):
         if find_spec(package) is None:
             raise ImportError(f"vanilla serve needs {package}: pip install 'vanilla-transformer[serve]'")
 

@@ -32,7 +32,7 @@ LIBRARIES = {
     "command_line": {"yaml"},
     "bulk_translation": {"pyarrow", "ray"},
     # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
-    "serving": {"h11", "prometheus_client", "pydantic", "starlette", "uvicorn"},
+    "serving": {"h11", "prometheus_client", "pydantic", "starlette", "turbohtml", "uvicorn"},
 }
 FILES = sorted((ROOT / "vanilla_transformer").rglob("*.py"))
 

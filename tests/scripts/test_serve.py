@@ -18,9 +18,11 @@ def test_options_reach_the_server(model_folder, served, tmp_path, monkeypatch):
     limits = ["--max_characters", "50", "--max_waiting", "7", "--batch_milliseconds", "2", "--batch_sentences", "9"]
     decoding = ["--num_beams", "2", "--length_penalty", "0.3"]
     where = ["--port", "1234", "--page", "false", "--cors_origins", "*", "--api_keys", str(tmp_path / "keys")]
-    serve.main(["--model", str(model_folder), "--languages", "en-de", *limits, *decoding, *where])
+    more = ["--trusted_proxies", "10.0.0.1", "10.1.0.0/16", "--access_log", "log"]
+    serve.main(["--model", str(model_folder), "--languages", "en-de", *limits, *decoding, *where, *more])
     ((service, options),) = served
-    assert options == {"host": "127.0.0.1", "port": 1234, "page": False, "cors_origins": ["*"]}
+    site = {"host": "127.0.0.1", "port": 1234, "page": False, "cors_origins": ["*"]}
+    assert options == {**site, "trusted_proxies": ["10.0.0.1", "10.1.0.0/16"], "access_log": "log"}
     (model,) = service.catalogue.models
     assert (model.name, model.languages) == (model_folder.name, Languages("en", "de"))
     assert (model.limits.max_characters, model.limits.max_waiting) == (50, 7)

@@ -9,16 +9,19 @@ Attention is no exact alignment. If the words of a tag are not next to each othe
 none, the pieces between the tags are translated one by one. That reads worse, but every tag has the translation of its
 content.
 
-Attributes, comments and the content of the elements in `KEPT`, or with `translate="no"`, are not translated. Character
-references such as `&eacute;` become characters, and end tags are written in lower case.
+Attributes, comments and the content of the elements in `KEPT`, of `<svg>` and `<math>`, or with `translate="no"`, are
+not translated. Character references such as `&eacute;` become characters. All markup stays as it was written, so a
+browser reads the same tags as before: nothing that was inert, such as a comment, becomes active.
 """
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from html import escape, unescape
-from html.parser import HTMLParser
+from html import escape
 from itertools import pairwise
 from typing import NamedTuple
+
+from turbohtml import Token, TokenType, parse_fragment, tokenize
 
 from vanilla_transformer.translation.long_texts import split_sentences, trimmed
 
@@ -27,46 +30,18 @@ from .words import Span, WordAttention
 
 
 INLINE = {
-    *(
-        "a",
-        "abbr",
-        "acronym",
-        "b",
-        "bdi",
-        "bdo",
-        "big",
-        "cite",
-        "code",
-        "data",
-        "del",
-        "dfn",
-        "em",
-        "font",
-        "i",
-        "img",
-    ),
-    *(
-        "ins",
-        "kbd",
-        "label",
-        "mark",
-        "q",
-        "s",
-        "samp",
-        "small",
-        "span",
-        "strike",
-        "strong",
-        "sub",
-        "sup",
-        "time",
-        "tt",
-    ),
-    *("u", "var", "wbr"),
+    *("a", "abbr", "acronym", "b", "bdi", "bdo", "big", "cite", "code", "data", "del", "dfn", "em", "font", "i"),
+    *("img", "ins", "kbd", "label", "mark", "q", "s", "samp", "small", "span", "strike", "strong", "sub", "sup"),
+    *("time", "tt", "u", "var", "wbr"),
 }
 # Elements without an end tag.
 VOID = {"area", "base", "br", "col", "embed", "hr", "img", "input", "link", "meta", "source", "track", "wbr"}
-KEPT = {"code", "kbd", "math", "pre", "samp", "script", "style", "svg", "textarea", "var"}
+KEPT = {
+    *("code", "kbd", "pre", "samp", "textarea", "var"),
+    # A browser reads no markup in these.
+    *("iframe", "noembed", "noframes", "noscript", "plaintext", "script", "style", "xmp"),
+}
+FOREIGN = re.compile("<(svg|math)", re.IGNORECASE)
 OPENS, STANDS_ALONE, CLOSES = 1, 0, -1
 
 
@@ -101,7 +76,7 @@ async def _translations(sentences: "list[_Sentence]", translator: ModelTranslato
 async def _placed(sentence: "_Sentence", translation: str, translator: ModelTranslator) -> str | None:
     """The translation with the sentence's tags; `None` if one of them finds no place."""
     if not sentence.has_tags_inside:
-        return sentence.around(escape(translation, quote=False), sentence.tags)
+        return sentence.around(_escaped(translation), sentence.tags)
     return sentence.place(translation, await translator.align(sentence.text.strip(), translation))
 
 
@@ -165,7 +140,7 @@ class _Sentence:
         for at, piece, translation in zip(self._cuts, self.pieces, translations, strict=False):
             before, _, after = trimmed(piece)
             parts += [tag.raw for tag in self.tags if tag.at == at]
-            parts.append(escape(before + translation + after, quote=False))
+            parts.append(_escaped(before + translation + after))
         parts += [tag.raw for tag in self.tags if tag.at == len(self.text)]
         return "".join(parts)
 
@@ -200,13 +175,18 @@ class _Sentence:
         return sorted(pairs, key=lambda pair: order[id(pair[0])]), [*loose, *opened]
 
 
+def _escaped(text: str) -> str:
+    """Text as HTML. Of line ends only a reference to a carriage return is read as one."""
+    return escape(text, quote=False).replace("\r", "&#13;")
+
+
 def _spliced(text: str, tags: list[_Tag]) -> str:
     """Text, escaped, with tags at their positions."""
     parts, done = [], 0
     for tag in tags:
-        parts += [escape(text[done : tag.at], quote=False), tag.raw]
+        parts += [_escaped(text[done : tag.at]), tag.raw]
         done = tag.at
-    return "".join([*parts, escape(text[done:], quote=False)])
+    return "".join([*parts, _escaped(text[done:])])
 
 
 def _aligned_span(source: Span, attention: WordAttention) -> Span | None:
@@ -244,75 +224,87 @@ class _Run:
 
 
 def _parts_of(html: str) -> list["_Run | str"]:
-    """Splits HTML into runs of text, and strings that stay as they are.
-
-    After the last ">" there is only text. The parser would look for tags there, in a time that grows with the square
-    of the length.
-    """
-    end = html.rfind(">") + 1
-    parser = _Parser()
-    parser.feed(html[:end])
-    parser.close()
-    if html[end:]:
-        parser.handle_data(unescape(html[end:]))
+    """Splits HTML into runs of text, and strings that stay as they are."""
+    html = html.replace("\r\n", "\n").replace("\r", "\n")  # as every HTML parser does first
+    parser, done = _Parser(), 0
+    for start, end in _foreign_elements(html):
+        parser.read(html[done:start])
+        parser.put("svg", html[start:end], STANDS_ALONE)
+        done = end
+    parser.read(html[done:])
     return parser.finished_parts()
 
 
-class _Parser(HTMLParser):
+def _foreign_elements(html: str) -> Iterator[Span]:
+    """Where `<svg>` and `<math>` begin and end. Inside of them other rules, which need the tree, say what is a tag.
+
+    One that the source does not close reaches to the end.
+    """
+    tree = parse_fragment(html, source_locations=True, scripting=True) if FOREIGN.search(html) else None
+    places = [element.source_location for element in tree.select("svg, math")] if tree else []
+    done = 0
+    for place in sorted(filter(None, places), key=lambda place: place.start_tag.start_offset):
+        start, end = place.start_tag.start_offset, place.start_tag.end_offset
+        if start >= done:  # not inside of another
+            closed = any(token.self_closing for token in tokenize(html[start:end]))
+            done = place.end_tag.end_offset if place.end_tag else end if closed else len(html)
+            yield start, done
+
+
+class _Parser:
     def __init__(self) -> None:
-        super().__init__(convert_charrefs=True)
         self.parts: list[_Run | str] = []
         self._kept: list[str] = []  # open elements inside of an element whose content stays, which is the first
         self._verbatim = ""  # its content so far
 
-    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        raw = self.get_starttag_text() or ""
+    def read(self, html: str) -> None:
+        """Reads HTML without foreign elements."""
+        done = 0
+        # "</>" is nothing and gets no token; the empty comment "<!>" gets one.
+        for token in tokenize(html.replace("</>", "<!>"), capture_source=True, resolve_references=False):
+            raw = html[done : done + len(token.source or token.data or "")]
+            done += len(raw)
+            if token.type == TokenType.START_TAG:
+                self._start(token, raw)
+            elif token.type == TokenType.END_TAG:
+                self._end(token.tag or "", raw)
+            elif token.type == TokenType.TEXT:
+                self._text(raw, raw)
+            elif token.type == TokenType.CHARACTER_REFERENCE:
+                self._text(token.data or "", raw)
+            else:
+                self.put("" if token.type == TokenType.DOCTYPE else "span", raw, STANDS_ALONE)
+        if html[done:]:  # an unfinished tag, which is neither a tag nor text
+            self.put("", html[done:], STANDS_ALONE)
+
+    def _start(self, token: Token, raw: str) -> None:
+        tag = token.tag or ""
         if tag in VOID:
-            self._put(tag, raw, STANDS_ALONE)
-        elif self._kept or tag in KEPT or dict(attributes).get("translate") == "no":
+            self.put(tag, raw, STANDS_ALONE)
+        elif self._kept or tag in KEPT or (token.attr("translate") or "").lower() == "no":
             self._verbatim += raw
             self._kept.append(tag)
         else:
-            self._put(tag, raw, OPENS)
+            self.put(tag, raw, OPENS)
 
-    def handle_startendtag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
-        self._put(tag, self.get_starttag_text() or "", STANDS_ALONE)
-
-    def handle_endtag(self, tag: str) -> None:
+    def _end(self, tag: str, raw: str) -> None:
         if tag not in self._kept:
-            self._put(tag, f"</{tag}>", CLOSES)
+            self.put(tag, raw, CLOSES)
             return
         while self._kept.pop() != tag:  # elements that were never closed
             pass
-        self._verbatim += f"</{tag}>"
+        self._verbatim += raw
         if not self._kept:
             verbatim, self._verbatim = self._verbatim, ""
-            self._put(tag, verbatim, STANDS_ALONE)
+            self.put(tag, verbatim, STANDS_ALONE)
 
-    def handle_data(self, data: str) -> None:
+    def _text(self, text: str, raw: str) -> None:
         if self._kept:
-            is_code = self._kept[-1] in self.CDATA_CONTENT_ELEMENTS
-            self._verbatim += data if is_code else escape(data, quote=False)
+            self._verbatim += raw
         else:
-            self._run().text += data
+            self._run().text += text
 
-    def handle_comment(self, data: str) -> None:
-        self._put("span", f"<!--{data}-->", STANDS_ALONE)
-
-    def handle_decl(self, decl: str) -> None:
-        self._put("", f"<!{decl}>", STANDS_ALONE)
-
-    def unknown_decl(self, data: str) -> None:
-        self._put("", f"<![{data}]>", STANDS_ALONE)
-
-    def handle_pi(self, data: str) -> None:
-        self._put("", f"<?{data}>", STANDS_ALONE)
-
-    def finished_parts(self) -> list["_Run | str"]:
-        """All parts; an element that was never closed is the last."""
-        return [*self.parts, self._verbatim] if self._verbatim else self.parts
-
-    def _put(self, tag: str, raw: str, does: int) -> None:
+    def put(self, tag: str, raw: str, does: int) -> None:
         """Puts an inline tag into the run, and any other tag between two runs."""
         if self._kept:
             self._verbatim += raw
@@ -321,6 +313,10 @@ class _Parser(HTMLParser):
             run.tags.append(_Tag(len(run.text), raw, does))
         else:
             self.parts.append(raw)
+
+    def finished_parts(self) -> list["_Run | str"]:
+        """All parts; an element that was never closed is the last."""
+        return [*self.parts, self._verbatim] if self._verbatim else self.parts
 
     def _run(self) -> _Run:
         if not self.parts or isinstance(self.parts[-1], str):

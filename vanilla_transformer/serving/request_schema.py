@@ -4,6 +4,7 @@ import asyncio
 import json
 from dataclasses import fields
 from typing import Annotated, Any, Literal, TypeVar
+from urllib.parse import parse_qsl
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 from starlette.datastructures import Headers
@@ -21,7 +22,8 @@ Parameters = TypeVar("Parameters", bound=BaseModel)
 CLOSE = {"Connection": "close"}  # the rest of the body is not read
 MOST_BEAMS = 16  # of a request: the work grows with them
 OPTIONS = {option.name: option for option in fields(BeamSearchOptions)}
-FORMS = ("application/x-www-form-urlencoded", "multipart/form-data")
+FORMS = FORM, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
+MOST_FIELDS = 1000
 
 
 class ModelRequest(BaseModel):
@@ -90,25 +92,42 @@ class DetectionRequest(BaseModel):
 
 async def parameters_of(request: Request) -> dict[str, Any]:
     """Returns the parameters of a request, from its address and from its body: JSON or a form."""
-    parameters = _joined(request.query_params.multi_items())
+    parameters = _urlencoded(request.scope["query_string"], "address")
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     try:
-        if content_type in FORMS:
-            return parameters | await _form(request)
         body = await request.body()
     except ClientDisconnect as error:
         raise client_has_gone() from error
+    if content_type == FORM:
+        return parameters | _urlencoded(body, "form")
+    if content_type == MULTIPART:
+        return parameters | await _multipart(request, body)
     return parameters | _json_object(body) if body.strip() else parameters
 
 
-async def _form(request: Request) -> dict[str, Any]:
+def _urlencoded(data: bytes, place: str) -> dict[str, Any]:
     try:
-        async with request.form(max_files=0) as form:
+        pairs = parse_qsl(data.decode(), keep_blank_values=True, errors="strict", max_num_fields=MOST_FIELDS)
+    except UnicodeDecodeError as error:
+        raise _not_utf8(place) from error
+    except ValueError as error:
+        raise RequestError(400, f"The {place} has more than {MOST_FIELDS:,} fields: send fewer texts.") from error
+    return _joined(pairs)
+
+
+async def _multipart(request: Request, body: bytes) -> dict[str, Any]:
+    try:
+        body.decode()  # the parser would take what is not UTF-8 for Latin-1
+        async with request.form(max_files=0, max_fields=MOST_FIELDS) as form:
             return _joined([(name, str(value)) for name, value in form.multi_items()])
+    except UnicodeDecodeError as error:
+        raise _not_utf8("form") from error
     except HTTPException as error:  # the parser's own, for a broken form
-        if isinstance(error, RequestError):
-            raise
         raise RequestError(400, "The form can't be read: send it as its Content-Type says, without files.") from error
+
+
+def _not_utf8(place: str) -> RequestError:
+    return RequestError(400, f"The {place} is not UTF-8: send it in that encoding.")
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

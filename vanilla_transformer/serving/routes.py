@@ -12,10 +12,11 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, TypeVar
+from typing import Any, NoReturn, TextIO, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
@@ -34,7 +35,7 @@ from .documentation import ApiRoute, documentation_page, openapi
 from .documents import translate_text
 from .errors import RequestError, client_has_gone
 from .html_markup import translate_html
-from .monitoring import Metrics
+from .monitoring import AccessLog, Metrics
 from .request_schema import (
     MOST_BEAMS,
     AttentionRequest,
@@ -94,10 +95,10 @@ class Service:
             yield
 
     def admit(self, client: str, key: str | None) -> None:
-        """Refuses a client without a valid key, or with too many requests."""
+        """Refuses a client with too many requests, or without a valid key. Wrong keys count, too."""
+        self.rate_limit.count(client)
         if not self.keys.accept(key):
             raise RequestError(403, "api_key is missing or unknown: send a valid one.")
-        self.rate_limit.count(client)
 
     def accept(
         self, query: DecodingRequest, texts: list[str], alternatives: int = 0, prefix: str = ""
@@ -237,13 +238,27 @@ async def _disconnect(request: Request) -> None:
         pass
 
 
-def make_app(service: Service, *, page: bool = True, cors_origins: Sequence[str] = ()) -> ASGIApp:
+class CorsWithJsonErrors(CORSMiddleware):
+    """CORS whose refusals are JSON, as all errors."""
+
+    def preflight_response(self, request_headers: Headers) -> Response:
+        answer = super().preflight_response(request_headers)
+        if answer.status_code < 400:
+            return answer
+        sentence = "This origin, method or header is not allowed: start the server with --cors_origins."
+        return JSONResponse({"error": sentence}, answer.status_code, {"Vary": "Origin"})
+
+
+def make_app(
+    service: Service, *, page: bool = True, cors_origins: Sequence[str] = (), access_log: TextIO | None = None
+) -> ASGIApp:
     """Makes the application: the API and, if wanted, the page.
 
     Args:
         service: What all requests share.
         page: Whether to add the page.
         cors_origins: Origins whose pages may call the API from a browser; `*` for all.
+        access_log: Gets a line of JSON for each request.
     """
 
     @asynccontextmanager
@@ -254,15 +269,17 @@ def make_app(service: Service, *, page: bool = True, cors_origins: Sequence[str]
     middleware = [Middleware(BodyLimits, limits=service.limits)]
     if cors_origins:
         origins = list(cors_origins)
-        cors = Middleware(CORSMiddleware, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
+        cors = Middleware(CorsWithJsonErrors, allow_origins=origins, allow_methods=["*"], allow_headers=["*"])
         middleware.insert(0, cors)
+    routes = [*_api_routes(service), *(page_routes() if page else [])]
     app = Starlette(
-        routes=[*_api_routes(service), *(page_routes() if page else [])],
+        routes=routes,
         middleware=middleware,
         exception_handlers={HTTPException: _error_as_json, Exception: _failure_as_json},
         lifespan=lifespan,
     )
-    return SecureHeaders(app)  # around everything, so that errors have the headers too
+    secure = SecureHeaders(app)  # around everything, so that errors have the headers too
+    return AccessLog(secure, access_log, {route.path for route in routes}) if access_log else secure
 
 
 def _api_routes(service: Service) -> list[Route]:

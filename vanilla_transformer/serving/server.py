@@ -1,11 +1,13 @@
 """uvicorn, with what it lacks: a time limit for headers, errors as JSON, and a limit of connections."""
 
 import asyncio
+import ipaddress
 import json
 import signal
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import h11
@@ -24,6 +26,8 @@ logger = logging.get_logger(__name__)
 
 HEADER_SECONDS = 10.0
 LINGER_SECONDS = 2.0
+PROBE_SECONDS = 0.2
+READ_BYTES = 16_384  # at once: in chunks of one byte, 256 KiB would keep the event loop busy for a second
 
 
 _TOO_MANY = JSONResponse(
@@ -66,8 +70,10 @@ class Protocol(H11Protocol):
     """Closes connections whose headers do not arrive, and answers what is not HTTP in JSON."""
 
     _header_timer: asyncio.TimerHandle | None = None
+    _client_has_ended = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        transport.max_size = READ_BYTES  # type: ignore[attr-defined]
         super().connection_made(LingeringTransport(transport, self._client_sends))  # type: ignore[arg-type]
         self._time_headers()
 
@@ -75,6 +81,32 @@ class Protocol(H11Protocol):
         if not self.transport.is_closing():
             super().data_received(data)
             self._time_headers()
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """Lets a client that only ended its own side have the answers to its complete requests."""
+        self._client_has_ended = True
+        return self._answers()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()  # begins the next request, if it has arrived
+        if self._client_has_ended and not self._answers():
+            self.transport.close()
+
+    def _answers(self) -> bool:
+        """Whether a complete request waits for its answer."""
+        answers = self.cycle is not None and not self.cycle.more_body and not self.cycle.response_complete
+        if answers:
+            self._probe()
+        return answers
+
+    def _probe(self) -> None:
+        """Sends "100 Continue", which clients skip, now and then: a client that has gone answers with a reset."""
+        if self.cycle.response_started or self.transport.is_closing():
+            return
+        if self.scope["http_version"] == "1.1":
+            event = h11.InformationalResponse(status_code=100, headers=[], reason="Continue")
+            self.transport.write(self.conn.send(event) or b"")
+        self.loop.call_later(PROBE_SECONDS, self._probe)
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
@@ -119,15 +151,31 @@ class Server(uvicorn.Server):
         limits: Limits of requests and connections.
         host: Address to listen on.
         port: Port to listen on; 0 for any that is free.
+        trusted_proxies: Addresses or networks of proxies whose `X-Forwarded-For` names the client.
     """
 
-    def __init__(self, app: ASGIApp, limits: Limits, *, host: str = "127.0.0.1", port: int = 8000):
+    def __init__(
+        self,
+        app: ASGIApp,
+        limits: Limits,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 8000,
+        trusted_proxies: Sequence[str] = (),
+    ):
+        if not 0 <= port <= 65_535:
+            raise ValueError(f"port={port} is no port: choose one from 0 to 65535.")
+        for proxy in trusted_proxies:
+            ipaddress.ip_network(proxy)  # its error is a sentence
         self._max_connections = limits.max_connections
         config = uvicorn.Config(
             self._guarded(app),
             host=host,
             port=port,
             http=Protocol,
+            ws="none",
+            proxy_headers=bool(trusted_proxies),
+            forwarded_allow_ips=list(trusted_proxies),
             access_log=False,  # it would hold texts and keys that come in addresses
             log_level="warning",
             lifespan="on",
@@ -157,18 +205,30 @@ class Server(uvicorn.Server):
         return guarded
 
 
-def serve(service: Service, *, host: str = "127.0.0.1", port: int = 8000, **app: Any) -> None:
+def serve(
+    service: Service,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    trusted_proxies: Sequence[str] = (),
+    access_log: str | None = None,
+    **app: Any,
+) -> None:
     """Answers requests until Ctrl-C or SIGTERM.
 
     Args:
         service: What all requests share.
         host: Address to listen on.
         port: Port to listen on.
-        app: Options of `make_app`.
+        trusted_proxies: Addresses or networks of proxies whose `X-Forwarded-For` names the client.
+        access_log: File that gets a line of JSON for each request.
+        app: Other options of `make_app`.
     """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn repeats the signal when it has stopped
-    server = Server(make_app(service, **app), service.limits, host=host, port=port)
-    try:
-        server.run()
-    finally:
-        logger.warning(f"stopped: {service.metrics.summary()}")
+    with open(access_log, "a", buffering=1, encoding="utf-8") if access_log else nullcontext() as log:
+        application = make_app(service, access_log=log, **app)
+        server = Server(application, service.limits, host=host, port=port, trusted_proxies=trusted_proxies)
+        try:
+            server.run()
+        finally:
+            logger.warning(f"stopped: {service.metrics.summary()}")

@@ -14,7 +14,7 @@ MODEL, PACKAGE, APP, PORT = "model", "vanilla_transformer", "app.py", 7860
 # What the package imports to serve a model in torch.
 REQUIREMENTS = (
     *("torch", "transformers", "tokenizers", "safetensors", "huggingface_hub", "sentencex"),
-    *("starlette", "pydantic", "uvicorn", "prometheus-client", "python-multipart"),
+    *("starlette", "pydantic", "uvicorn", "prometheus-client", "python-multipart", "turbohtml"),
 )
 
 PROGRAM = f'''"""The page and the API of vanilla serve, for the model in this folder."""

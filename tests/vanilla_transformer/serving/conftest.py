@@ -61,9 +61,9 @@ def make_service(*, translator=None, languages=("en", "de"), name="upper", keys=
 
 
 @contextmanager
-def running(app, limits: Limits | None = None) -> Iterator[str]:
+def running(app, limits: Limits | None = None, **options) -> Iterator[str]:
     """A server in a thread; gives its address."""
-    server = Server(app, limits or Limits(), port=0)
+    server = Server(app, limits or Limits(), port=0, **options)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -15,7 +15,7 @@ from vanilla_transformer.serving.attention_maps import attention_data, maps_of
 from vanilla_transformer.serving.routes import Service, make_app
 from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name, read_card
 
-from .conftest import BUNDLED, UpperCaseTranslator, make_service
+from .conftest import BUNDLED, UpperCaseTranslator, make_service, running
 
 
 QUERY = {"q": "a dog", "source": "en", "target": "de"}
@@ -148,6 +148,7 @@ def test_a_prefix_that_leaves_no_room_is_refused():
         ("/attention", {"q": "a", "translation": "b", "model": "x"}, 400, "There is no model 'x'"),
         ("/alternatives", {"prefix": "ein " * 60}, 413, "The translation that begins with"),
         ("/alternatives", {"prefix": "\ud800"}, 400, "prefix: "),
+        ("/translate?q=%FF", {}, 400, "The address is not UTF-8"),
         ("/alternatives", {"alternatives": 17}, 400, "alternatives: "),
         ("/alternatives", {"alternatives": 0}, 400, "alternatives: "),
         ("/sentences", {"alternatives": 5}, 400, "alternatives=5 is too many: a beam of 5 finds 4."),
@@ -231,6 +232,14 @@ def test_an_error_is_a_sentence_with_its_status(client, parameters, status, word
             400,
         ),
         (b" " * 20_000, "application/json", 413),
+        (b"source=en&target=de&q=%FF", "application/x-www-form-urlencoded", 400),
+        (b"source=en&target=de&q=\xff", "application/x-www-form-urlencoded", 400),
+        (b"q=a&" * 1001, "application/x-www-form-urlencoded", 400),
+        (
+            b'--y\r\nContent-Disposition: form-data; name="q"\r\n\r\n\xff\r\n--y--',
+            "multipart/form-data; boundary=y",
+            400,
+        ),
     ],
 )
 def test_a_body_that_is_no_request_is_refused(client, body, content_type, status):
@@ -276,12 +285,15 @@ def test_no_other_origin_may_read_answers_unless_it_is_allowed(client):
 
 def test_keys_and_rates(monkeypatch):
     with client_of(make_service(keys=ApiKeys(["secret"]), requests_per_minute=2)) as client:
-        statuses = [client.post("/translate", data={**QUERY, **key}).status_code for key in ({}, {"api_key": "x"})]
-        assert statuses == [403, 403]
-        assert client.post("/detect", data={"q": "x"}).status_code == 403
         answers = [client.post("/translate", json={**QUERY, "api_key": "secret"}) for _ in range(3)]
         assert [answer.status_code for answer in answers] == [200, 200, 429]
         assert int(answers[-1].headers["Retry-After"]) > 0
+    with client_of(make_service(keys=ApiKeys(["secret"]), requests_per_minute=3)) as client:
+        statuses = [client.post("/translate", data={**QUERY, **key}).status_code for key in ({}, {"api_key": "x"})]
+        assert statuses == [403, 403]
+        assert client.post("/detect", data={"q": "x"}).status_code == 403
+        # Wrong keys have used up the minute: who guesses keys is slowed down.
+        assert client.post("/translate", json={**QUERY, "api_key": "secret"}).status_code == 429
 
 
 def test_several_models_are_chosen_by_language_and_name():
@@ -431,6 +443,37 @@ def test_a_thousand_bad_inputs_get_their_answer(client, path, body, content_type
     else:
         assert answer.status_code in (400, 413)
         assert list(answer.json()) == ["error"]
+
+
+@pytest.mark.slow
+def test_requests_made_from_the_schema_get_their_answer():
+    """Schemathesis makes requests that follow the OpenAPI schema, and requests that do not, for each route."""
+    schemathesis = pytest.importorskip("schemathesis", reason="make browser installs it")
+    from schemathesis import checks
+
+    as_documented = [
+        *(checks.not_a_server_error, checks.status_code_conformance),
+        *(checks.content_type_conformance, checks.response_schema_conformance),
+    ]
+    service, answered = make_service(), set()
+    with running(make_app(service), service.limits) as address:
+        for result in schemathesis.openapi.from_url(f"{address}/openapi.json").get_all_operations():
+            operation, modes = result.ok(), schemathesis.GenerationMode
+            for mode in modes if operation.body else [modes.POSITIVE]:  # without parameters, nothing can be wrong
+
+                @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+                @given(operation.as_strategy(generation_mode=mode))
+                def check(case):
+                    if isinstance(case.body, dict) and "source" in case.body:
+                        case.body |= {"source": "en", "target": "de"}
+                        case.body.pop("model", None)
+                    answer = case.call_and_validate(checks=as_documented)
+                    answered.add((case.path, answer.status_code))
+
+                check()
+    translating = {"/translate", "/sentences", "/alternatives", "/attention"}
+    assert {(path, 200) for path in translating} <= answered
+    assert {status for _, status in answered} <= {200, 400, 405, 413}
 
 
 def test_the_server_is_well_afterwards(client):

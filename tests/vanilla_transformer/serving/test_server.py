@@ -23,10 +23,10 @@ from libretranslatepy import LibreTranslateAPI
 
 from vanilla_transformer import Translator
 from vanilla_transformer.serving import server as server_module
-from vanilla_transformer.serving.access_limits import ApiKeys
+from vanilla_transformer.serving.access_limits import ApiKeys, Limits
 from vanilla_transformer.serving.routes import make_app
 
-from .conftest import BUNDLED, make_service, running
+from .conftest import BUNDLED, UpperCaseTranslator, make_service, running
 
 
 TEXT = "A man is sleeping. A dog runs in the snow.\n\nTwo girls play football."
@@ -107,6 +107,98 @@ def test_malformed_huge_slow_and_half_sent_requests_get_their_answer(data, statu
         assert list(json.loads(answer.partition("\r\n\r\n")[2])) == ["error"]
         assert send(address, POST + b"Content-Length: 1000\r\n\r\n{", half_close=True) == ""  # it has gone
         assert LibreTranslateAPI(address).translate("a dog", "en", "de") == "A DOG"
+
+
+JSON = json.dumps({"q": "a dog", "source": "en", "target": "de"}).encode()
+COMPLETE = POST + b"Content-Length: %d\r\n\r\n" % len(JSON) + JSON
+
+
+@pytest.mark.parametrize("version", [b"1.0", b"1.1"])
+def test_a_half_closing_client_gets_its_answer(version, monkeypatch):
+    monkeypatch.setattr(server_module, "PROBE_SECONDS", 0.01)
+    with running(make_app(make_service(translator=UpperCaseTranslator(seconds=0.1)))) as address:
+        answer = send(address, COMPLETE.replace(b"HTTP/1.1", b"HTTP/" + version), half_close=True)
+        probes, _, final = answer.rpartition("HTTP/1.1 200")
+        assert final.endswith('{"translatedText":"A DOG"}')
+        assert set(probes.split("\r\n\r\n")) <= {"HTTP/1.1 100 Continue", ""}
+        assert bool(probes) == (version == b"1.1")  # HTTP/1.0 knows no such answers
+        both = send(address, COMPLETE + COMPLETE, half_close=True)
+        assert both.count('{"translatedText":"A DOG"}') == 2
+
+
+def test_a_client_that_has_gone_leaves_the_queue(monkeypatch):
+    """Its closed connection looks half-closed until it answers a probe."""
+    monkeypatch.setattr(server_module, "PROBE_SECONDS", 0.01)
+    released, translator = threading.Event(), UpperCaseTranslator()
+    translate = translator.translate
+    translator.translate = lambda texts, **options: released.wait(60) and translate(texts, **options)
+    with running(make_app(make_service(translator=translator))) as address:
+
+        def wait_for(*counters):
+            while not all(counter in requests.get(f"{address}/metrics").text for counter in counters):
+                time.sleep(0.01)
+
+        parts = urlsplit(address)
+        try:
+            with socket.create_connection((parts.hostname, parts.port)) as busy:
+                busy.sendall(COMPLETE)
+                wait_for("translations_accepted_total 1.0", "waiting_sentences 0.0")
+                with socket.create_connection((parts.hostname, parts.port)) as gone:
+                    gone.sendall(COMPLETE)
+                    wait_for("waiting_sentences 1.0")
+                wait_for('path="/translate",status="499"', "waiting_sentences 0.0")
+        finally:
+            released.set()
+    assert translator.batches == [["a dog"]]
+
+
+def test_tiny_chunks_leave_the_loop_to_others(monkeypatch):
+    """The server reads little at once, so requests of others come in between."""
+    sizes, received = [], server_module.Protocol.data_received
+    monkeypatch.setattr(
+        server_module.Protocol, "data_received", lambda self, data: sizes.append(len(data)) or received(self, data)
+    )
+    chunked = POST + b"Transfer-Encoding: chunked\r\n\r\n"
+    with running(make_app(make_service())) as address:
+        spaces = b"1\r\n \r\n" * 60_000
+        body = b"%x\r\n%s\r\n0\r\n\r\n" % (len(JSON), JSON)
+        assert send(address, chunked + spaces + body, half_close=True).endswith('{"translatedText":"A DOG"}')
+        assert send(address, chunked + b"1\r\n \r\n" * 150_000).startswith("HTTP/1.1 413")
+    assert max(sizes) <= server_module.READ_BYTES
+
+
+def test_only_a_trusted_proxy_names_the_client():
+    def statuses(**options):
+        service = make_service(requests_per_minute=1)
+        with running(make_app(service), **options) as address:
+            headers = [{"X-Forwarded-For": f"10.0.0.{number}"} for number in range(2)]
+            return [requests.post(f"{address}/translate", JSON, headers=each).status_code for each in headers]
+
+    assert statuses() == [200, 429]
+    assert statuses(trusted_proxies=["10.0.0.0/8"]) == [200, 429]
+    assert statuses(trusted_proxies=["127.0.0.0/8"]) == [200, 200]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"port": 99_999}, "port=99999 is no port: choose one from 0 to 65535"),
+        ({"port": -1}, "port=-1 is no port"),
+        ({"trusted_proxies": ["proxy"]}, "'proxy' does not appear to be an IPv4 or IPv6 network"),
+    ],
+)
+def test_options_that_can_not_be_are_refused(options, sentence):
+    with pytest.raises(ValueError, match=sentence):
+        server_module.Server(make_app(make_service()), Limits(), **options)
+
+
+def test_an_upgrade_is_answered_as_any_request():
+    """No library for WebSockets, installed by chance, answers in place of the application."""
+    upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: eA==\r\nSec-WebSocket-Version: 13\r\n"
+    with running(make_app(make_service())) as address:
+        answer = send(address, b"GET /nowhere HTTP/1.1\r\nHost: x\r\n" + upgrade + b"\r\n", half_close=True)
+    assert answer.startswith("HTTP/1.1 404")
+    assert list(json.loads(answer.partition("\r\n\r\n")[2])) == ["error"]
 
 
 def test_connections_are_bounded():

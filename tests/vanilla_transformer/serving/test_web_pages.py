@@ -39,6 +39,15 @@ def test_errors_have_the_headers_too(client):
     assert (failure.status_code, failure.headers["X-Content-Type-Options"]) == (500, "nosniff")
 
 
+def test_a_refused_preflight_is_json_too():
+    asked = {"Access-Control-Request-Method": "POST", "Origin": "http://third.example"}
+    with TestClient(make_app(make_service(), cors_origins=["http://elsewhere.example"])) as client:
+        refused = client.options("/translate", headers=asked)
+        assert (refused.status_code, list(refused.json()), refused.headers["Vary"]) == (400, ["error"], "Origin")
+        allowed = client.options("/translate", headers={**asked, "Origin": "http://elsewhere.example"})
+        assert allowed.status_code == 200
+
+
 def test_an_origin_is_opened_by_name_only():
     with TestClient(make_app(make_service(), cors_origins=["http://elsewhere.example"])) as client:
         for _ in range(2):
@@ -48,6 +57,16 @@ def test_an_origin_is_opened_by_name_only():
             assert "Access-Control-Allow-Credentials" not in answer.headers
         other = client.get("/style.css", headers={"Origin": "http://third.example"})
         assert "Access-Control-Allow-Origin" not in other.headers
+
+
+@pytest.mark.parametrize(
+    "path", ["file=/etc/passwd", "proxy=http://127.0.0.1", "upload", "heartbeat", "%2e%2e/server.py"]
+)
+def test_no_address_leads_to_other_files_or_hosts(client, path):
+    """Routes that web frameworks bring along, and ways out of the folder of the page."""
+    for address in (f"/{path}", f"/gradio_api/{path}", f"/web/{path}"):
+        for answer in (client.get(address), client.post(address, content=b"x")):
+            assert (answer.status_code, list(answer.json())) == (404, ["error"])
 
 
 @pytest.mark.parametrize("path", ["/", "/docs", "/languages", "/models", "/health", "/metrics"])

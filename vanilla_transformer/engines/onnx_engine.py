@@ -35,7 +35,7 @@ from vanilla_transformer.converters.to_onnx import (
 )
 from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, load_config, load_generation_config, read_object
 from vanilla_transformer.models.full_attention import additive
-from vanilla_transformer.models.packed_decoder_steps import RowPerSentence
+from vanilla_transformer.models.shared_decoder_steps import RowPerSentence
 
 from .torch_engine import TorchBackend
 

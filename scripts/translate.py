@@ -1,6 +1,7 @@
 """Translate text, line by line: one output line for each input line, in the same order.
 
     echo "When does the train arrive in Berlin?" | vanilla translate --model runs/demo/model
+    vanilla translate "When does the train arrive in Berlin?" --model runs/demo/model
     vanilla translate --model runs/demo/model --input news.en --output news.de
     vanilla translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
@@ -46,7 +47,7 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
@@ -59,12 +60,18 @@ from vanilla_transformer.command_line.standard_streams import on_terminal, open_
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.loading import BUNDLED
 from vanilla_transformer.safe_files.atomic_writes import partial_of
-from vanilla_transformer.safe_files.input_files import decoded_lines, lines_in_files
+from vanilla_transformer.safe_files.input_files import decoded_lines, kind_of, lines_in_files
 from vanilla_transformer.translation.glossary import Glossary
 
 
 Translate = Callable[..., Iterator[list[Hypothesis]]]  # `Translator.translate` with its options
 CHECKED_LINES = 4  # translated again before a run is resumed
+DOCUMENTS = {
+    **dict.fromkeys((".srt", ".vtt", ".ass", ".ssa", ".sbv", ".ttml"), "a file of subtitles"),
+    **dict.fromkeys((".po", ".pot", ".xliff", ".xlf", ".tmx"), "a translation file"),
+    **dict.fromkeys((".doc", ".docx", ".odt", ".rtf", ".pdf", ".epub", ".pptx", ".xlsx"), "a document"),
+    **dict.fromkeys((".html", ".htm", ".xml"), "markup"),
+}
 
 
 BUNDLED_MODEL_NOTE = (
@@ -77,6 +84,7 @@ BUNDLED_MODEL_NOTE = (
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
+    text: list[str] = key([], "Texts to translate; the same as words in front of all options.")
     model: list[str] = key(
         [],
         "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
@@ -84,6 +92,9 @@ class TranslateArguments:
     )
     input: list[str] = key(
         [], "Text files, each may be gzipped; with --shards also JSON lines or Parquet. Default: standard input."
+    )
+    format: Literal["auto", "lines"] = key(
+        "auto", "lines: translate --input line by line although its name is that of a document or of subtitles."
     )
     output: str | None = key(None, "File for the translations, with --shards a folder; default: standard output.")
     overwrite: bool = key(False, "Replace the output file if it exists.")
@@ -116,6 +127,10 @@ class TranslateArguments:
     translation_column: str | None = key(None, "New column for the translations; default: translation.")
 
     def __post_init__(self) -> None:
+        if self.text and (self.input or self.shards is not None):
+            raise ValueError("Give either texts or --input: texts are translated without --shards.")
+        if self.format == "auto":
+            require_lines(self.input)
         if self.resume and not self.output:
             raise ValueError("--resume goes on from <output>.partial: give the --output of the interrupted run.")
         if self.shards is None:
@@ -184,10 +199,27 @@ class TranslateArguments:
         }
 
 
+def require_lines(files: list[str]) -> None:
+    """Refuses files whose markup or time codes a translation line by line would destroy."""
+    for file in files:
+        if (suffix := kind_of(Path(file)).lower()) in DOCUMENTS:
+            raise ValueError(
+                f"{file} is {DOCUMENTS[suffix]} and not lines of text: translate its text alone, or add --format "
+                "lines to translate every line as it is."
+            )
+
+
+def texts_as_option(words: list[str]) -> list[str]:
+    """Puts --text before the words in front of all options, unless the first one is a recipe."""
+    is_recipe = bool(words) and Path(words[0]).suffix in (".yaml", ".yml")
+    return words if is_recipe or not words or words[0].startswith("-") else ["--text", *words]
+
+
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         types = [TranslateArguments, DecodingArguments, LoadingArguments, WorkerArguments]
-        options, decoding, loading, workers = parse_arguments(types, __doc__, argv)
+        words = texts_as_option(list(sys.argv[1:] if argv is None else argv))
+        options, decoding, loading, workers = parse_arguments(types, __doc__, words)
         if options.shards is not None:
             translate_corpus(options, decoding, loading, workers)
             return
@@ -242,8 +274,10 @@ def note_bundled_model(options: TranslateArguments) -> None:
 
 def translate_lines(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
     """Reads, translates and writes, a window at a time."""
-    interactive = not options.input and on_terminal(sys.stdin)
-    lines = read_lines(options.input)
+    interactive = not options.input and not options.text and on_terminal(sys.stdin)
+    show_progress = bool(options.output) and on_terminal(sys.stderr)
+    lines = iter(options.text) if options.text else read_lines(options.input)
+    total = sum(1 for _ in read_lines(options.input)) if show_progress and options.input else None
     generation = options.generation(decoding)
     try:
         with open_output(options.output, overwrite=options.overwrite, resume=options.resume) as file:
@@ -254,16 +288,22 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
                 **vars(loading),
             )
             translate: Translate = partial(translator.translate, **generation)
-            show_progress = bool(options.output) and on_terminal(sys.stderr)
+            finished = 0
             if options.resume:
-                skip_finished_lines(lines, file, options.n_best, partial(_texts_of, translate, options.with_scores))
-            for hypotheses in translate(lines, progress=show_progress):
+                again = partial(_texts_of, translate, options.with_scores)
+                finished = skip_finished_lines(lines, file, options.n_best, again)
+            if interactive:
+                print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
+            left = lines if total is None else Counted(lines, total - finished)
+            for hypotheses in translate(left, progress=show_progress):
                 file.write(output_lines(hypotheses, with_scores=options.with_scores))
                 file.flush()
     except KeyboardInterrupt:
-        written_to = partial_of(options.output) if options.output else "the output"
-        if not options.output or partial_of(options.output).is_file():
-            print(f"stopped: {written_to} has the lines translated so far", file=sys.stderr)
+        if not options.output:
+            print("stopped: the output has the lines translated so far", file=sys.stderr)
+        elif (partial_file := partial_of(options.output)).is_file():
+            done = f"stopped: {partial_file} has the lines translated so far"
+            print(f"{done}; the same command with --resume goes on from there", file=sys.stderr)
         raise
 
 
@@ -271,12 +311,26 @@ def read_lines(files: list[str]) -> Iterator[str]:
     return lines_in_files(files) if files else decoded_lines(standard_input(), "standard input")
 
 
+@dataclass
+class Counted:
+    """Lines that are read once and whose number is known: a progress bar then shows the remaining time."""
+
+    lines: Iterator[str]
+    number: int
+
+    def __iter__(self) -> Iterator[str]:
+        return self.lines
+
+    def __len__(self) -> int:
+        return self.number
+
+
 # --- resuming ---
 
 
 def skip_finished_lines(
     lines: Iterator[str], file: TextIO, n_best: int, translate: Callable[[list[str]], list[str]]
-) -> None:
+) -> int:
     """Skips the input lines whose translations a file already has, and cuts off an unfinished end of the file.
 
     The last few of those lines are translated again. If the results differ from what the file has, it was made of
@@ -287,6 +341,9 @@ def skip_finished_lines(
         file: The partial output, at its beginning.
         n_best: Number of output lines for each input line.
         translate: Returns the output for each of some input lines.
+
+    Returns:
+        The number of lines that are skipped.
     """
     number, end, finished = 0, 0, deque[bytes](maxlen=CHECKED_LINES)
     whole_lines = takewhile(lambda line: line.endswith(b"\n"), file.buffer)
@@ -302,6 +359,7 @@ def skip_finished_lines(
     file.buffer.seek(end)
     file.buffer.truncate()
     print(f"resumed after line {number:,}; line numbers in warnings count from there", file=sys.stderr)
+    return number
 
 
 def _texts_of(translate: Translate, with_scores: bool, sources: list[str]) -> list[str]:

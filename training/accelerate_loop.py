@@ -37,7 +37,7 @@ from vanilla_transformer.training.data.collators import WithoutFullMask
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.objectives.cross_entropy import Objective, make_objective
-from vanilla_transformer.training.prepare import parse_recipe, prepare_data, with_languages
+from vanilla_transformer.training.prepare import new_directions, parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.run_folder.checkpoints import (
     AUTO,
     NEWEST,
@@ -45,6 +45,7 @@ from vanilla_transformer.training.run_folder.checkpoints import (
     complete_checkpoints,
     delete_older,
     mark_complete,
+    naming_damage,
     newest_checkpoint,
     remove_marks,
     step_of,
@@ -95,6 +96,9 @@ def _train(
     if checkpoint:
         require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     set_seed(args.seed)
+    accelerator.print(f"{accelerator.num_processes} process(es)")
+    if sentence := new_directions(corpus_arguments, model_arguments):
+        accelerator.print(sentence)
     with one_first("data"):
         learn = accelerator.is_main_process and not checkpoint
         data = prepare_data(
@@ -117,7 +121,8 @@ def _train(
     accelerator.register_for_checkpointing(schedule)  # a prepared schedule would make a step for each process
     done = 0
     if checkpoint:
-        accelerator.load_state(str(checkpoint))
+        with naming_damage(checkpoint):
+            accelerator.load_state(str(checkpoint))
         done = step_of(checkpoint)
 
     model.train()

@@ -22,7 +22,13 @@ from transformers import PreTrainedTokenizerBase, set_seed
 
 from vanilla_transformer.command_line.parsing import parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, find_direction, load_directions, load_languages
+from vanilla_transformer.hub.languages import (
+    Languages,
+    find_direction,
+    fitting_directions,
+    load_directions,
+    load_languages,
+)
 from vanilla_transformer.hub.loading import load_tokenizers, read_object
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     language_tags,
@@ -109,11 +115,21 @@ def with_languages(corpus_arguments: CorpusArguments, model_arguments: ModelArgu
     return corpus_arguments.with_languages(languages_of_corpus(corpus_arguments))
 
 
+def new_directions(corpus_arguments: CorpusArguments, model_arguments: ModelArguments) -> str | None:
+    """Returns a sentence about the directions of a run that the trained model, if any, does not translate."""
+    name = model_arguments.model_name_or_path
+    known = load_directions(name) if name else ()
+    new = [direction for direction in corpus_arguments.all_directions if not fitting_directions(known, direction)]
+    if not known or not new:
+        return None
+    return f"{name} translates {', '.join(map(str, known))} and is now trained for {', '.join(map(str, new))}."
+
+
 def as_files_say(languages: Languages, files: Sequence[str]) -> Languages:
-    """Returns the languages of a model, or reversed if two files are given that are named in that order: train.de and
-    train.en are for a model from German into English."""
+    """Returns the languages of a model, or reversed if pairs of files are given that are named in that order: train.de
+    and train.en are for a model from German into English."""
     suffixes = [kind_of(Path(file)).removeprefix(".") for file in files]
-    is_reversed = bool(languages) and suffixes == [languages.target, languages.source]
+    is_reversed = bool(languages and files) and suffixes == [languages.target, languages.source] * (len(files) // 2)
     return Languages(*reversed(languages)) if is_reversed else languages
 
 

@@ -41,7 +41,7 @@ from vanilla_transformer.training.build_model import make_model
 from vanilla_transformer.training.data.parallel_corpus import content_digests, references_of
 from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.evaluation.test_sets import sacrebleu_tokens
-from vanilla_transformer.training.prepare import Datasets, parse_recipe, prepare_data, with_languages
+from vanilla_transformer.training.prepare import Datasets, new_directions, parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
 from vanilla_transformer.training.run_folder.checkpoints import (
     AUTO,
@@ -111,6 +111,8 @@ def _train(
     require_fresh(folder, args.resume_from_checkpoint)
     if args.resume_from_checkpoint:
         require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
+    if args.should_save and (sentence := new_directions(corpus_arguments, model_arguments)):
+        print(sentence)
     set_seed(args.seed)
     with one_first("data"):
         learn = not args.resume_from_checkpoint and args.process_index == 0

@@ -81,6 +81,7 @@ from vanilla_transformer.training.run_folder.checkpoints import (
     delete_older,
     last_good_checkpoint,
     mark_complete,
+    naming_damage,
     newest_checkpoint,
     remove_marks,
     require_last,
@@ -204,6 +205,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             encode = encoder(self.processing_class, self.target_tokenizer, languages_of(self.model.config).target)
             own = range(args.process_index, batches, args.world_size)
             self.sampler = StreamedTokenBatches(dataset, encode, parts=batches, own=own, **options)
+            if self.is_world_process_zero():
+                print(f"{args.world_size} process(es)")
             return prepare_data_loader(
                 self.sampler.dataloader(self.training_collator(), **args.loader_options),
                 device=args.device,
@@ -559,6 +562,20 @@ class TranslationTrainer(Seq2SeqTrainer):
         if checkpoint and self._is_finished(Path(checkpoint)):
             return None
         return super().train(resume_from_checkpoint=checkpoint, **kwargs)
+
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        with naming_damage(checkpoint):
+            super()._load_optimizer_and_scheduler(checkpoint)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with naming_damage(checkpoint):
+            super()._load_rng_state(checkpoint)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """Warns of missing weights, except tied ones: a checkpoint has them under another name."""
+        tied = getattr(self.model, "all_tied_weights_keys", {})
+        missing = [name for name in load_result.missing_keys if name not in tied]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=missing))
 
     def _is_finished(self, checkpoint: Path) -> bool:
         """Checks a checkpoint and returns whether no update is left to do; then it loads its weights."""

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from vanilla_transformer import Translator
+from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.scripts import translate
 
 
@@ -121,12 +121,31 @@ def test_an_output_that_is_there_is_not_replaced_unasked(model_folder, tmp_path)
         (["--n_best", "9"], "n_best=9 is more than num_beams=4 can find"),
         (["--model", "no/such/folder"], "no/such/folder"),
         (["--window", "0"], "window=0 must be at least 1"),
+        (["--output", "x.gz"], "x.gz: this output is not compressed. Leave out .gz"),
+        (["--input", "film.srt"], "film.srt is a file of subtitles and not lines of text: .* --format lines"),
+        (["--input", "a.txt", "thesis.PDF"], "thesis.PDF is a document and not lines"),
+        (["--input", "app.po.gz", "--shards", "2"], "app.po.gz is a translation file and not lines"),
+        (["--text", "a", "--input", "b"], "Give either texts or --input"),
     ],
 )
 def test_mistakes_get_a_sentence(model_folder, monkeypatch, arguments, message):
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
     with pytest.raises(SystemExit, match=message):
         translate.main(["--model", str(model_folder), *QUICK, *arguments])
+
+
+def test_words_in_front_of_all_options_are_texts(model_folder, capsys):
+    texts = ["The cat sleeps.", "A dog."]
+    translate.main([*texts, "--model", str(model_folder), *QUICK])
+    assert capsys.readouterr().out.splitlines() == expected(model_folder, texts)
+    with pytest.raises(SystemExit, match=r"There is no recipe 'mine.yaml'"):
+        translate.main(["mine.yaml", "--model", str(model_folder)])
+
+
+def test_a_document_is_translated_line_by_line_if_that_is_asked_for(model_folder, tmp_path, capsys):
+    path = write(tmp_path / "film.srt", ["The cat sleeps."])
+    translate.main(["--model", str(model_folder), "--input", path, "--format", "lines", *QUICK])
+    assert capsys.readouterr().out.splitlines() == expected(model_folder, ["The cat sleeps."])
 
 
 def test_text_that_is_not_utf8_is_named_by_its_line(model_folder, tmp_path, capsys):
@@ -198,6 +217,29 @@ class Interrupted:
         return False
 
 
+class Terminal(io.TextIOWrapper):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_on_a_terminal_it_says_what_to_do_and_shows_the_remaining_time(model_folder, tmp_path, monkeypatch):
+    screen = Terminal(io.BytesIO(), write_through=True)
+    monkeypatch.setattr(sys, "stdin", Terminal(io.BytesIO(b"The cat sleeps.\n")))
+    monkeypatch.setattr(sys, "stderr", screen)
+    translate.main(["--model", str(model_folder), *QUICK])
+    assert b"Type a text and press Enter; Ctrl-D ends." in screen.buffer.getvalue()
+
+    totals = []
+    plain = Translator.translate
+    monkeypatch.setattr(
+        Translator, "translate", lambda self, texts, **keys: totals.append(len(texts)) or plain(self, texts, **keys)
+    )
+    source = write(tmp_path / "in", LINES)
+    translate.main(["--model", str(model_folder), "--input", source, "--output", str(tmp_path / "out"), *QUICK])
+    assert totals == [len(LINES)]
+    assert read(tmp_path / "out") == expected(model_folder)
+
+
 @pytest.mark.parametrize("options", [[], ["--n_best", "2"]])
 def test_an_interrupted_translation_goes_on_where_it_stopped(model_folder, tmp_path, monkeypatch, capsys, options):
     source, output, partial = write(tmp_path / "in", LINES), tmp_path / "out", tmp_path / "out.partial"
@@ -206,6 +248,7 @@ def test_an_interrupted_translation_goes_on_where_it_stopped(model_folder, tmp_p
         patch.setattr(sys, "stdin", Interrupted(LINES, 7))
         with pytest.raises(SystemExit, match="130"):
             translate.main(arguments)
+    assert "out.partial has the lines translated so far; the same command with --resume" in capsys.readouterr().err
     per_line = 2 if options else 1
     assert partial.read_bytes().count(b"\n") == 6 * per_line
     with partial.open("ab") as file:
@@ -264,6 +307,13 @@ def test_closed_and_full_streams_get_a_sentence(model_folder, tmp_path, monkeypa
             patch.setattr(sys, "stdout", full)
             with pytest.raises(SystemExit, match="No space left on device"):
                 translate.main([*arguments, "--input", lines])
+
+
+def test_standard_output_is_utf8_in_every_locale(model_folder, monkeypatch):
+    monkeypatch.setattr(Translator, "translate", lambda *_, **__: iter([[Hypothesis("Grüße 🙂")]]))
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(io.BytesIO(), encoding="ascii"))
+    translate.main(["Hi.", "--model", str(model_folder)])
+    assert sys.stdout.buffer.getvalue().decode() == "Grüße 🙂\n"
 
 
 def test_an_output_that_can_not_be_written_is_refused_before_the_work(model_folder, tmp_path, monkeypatch):

@@ -216,7 +216,11 @@ def test_files_in_the_other_order_are_the_other_direction(tmp_path):
     config = VanillaTransformerConfig(source_lang="en", target_lang="cs")
     config.save_pretrained(tmp_path)
     continued = ModelArguments(model_name_or_path=str(tmp_path))
-    for files, languages in (["cs", "en"], ("cs", "en")), (["en", "cs"], ("en", "cs")):
+    for files, languages in (
+        (["cs", "en"], ("cs", "en")),
+        (["cs", "en"] * 2, ("cs", "en")),
+        (["en", "cs"], ("en", "cs")),
+    ):
         corpus = CorpusArguments(train_files=[f"{tmp_path}/train.{code}" for code in files])
         assert train_script.with_languages(corpus, continued).languages == languages
     given = CorpusArguments(train_files=["train.cs", "train.en"], source_lang="en", target_lang="de")

@@ -8,11 +8,13 @@ import torch
 from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
+from transformers import trainer as library_trainer
 
 from tests.training.runs import final_weights, losses, write_reversals
 from vanilla_transformer.engines.torch_engine import TorchBackend
 from vanilla_transformer.hub.languages import load_languages
 from vanilla_transformer.models.search_options import BeamSearchOptions
+from vanilla_transformer.training import accelerate_loop
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
 from vanilla_transformer.training.trainer import TranslationTrainer
@@ -72,7 +74,7 @@ def test_accumulating_four_batches_is_one_batch_of_all_four(recipe, tmp_path):
         assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=1e-3, atol=1e-4)
 
 
-def test_a_run_resumes_mid_epoch_where_it_stopped(recipe, tmp_path):
+def test_a_run_resumes_mid_epoch_where_it_stopped(recipe, tmp_path, monkeypatch):
     """With dropout, so that the random state matters; the newest checkpoint is incomplete."""
     keys = {"model_config": {"dropout": 0.1}, "save_total_limit": 3, "seed": 3}
     train_script.main(recipe(output_dir=str(tmp_path / "whole"), **keys))
@@ -80,7 +82,10 @@ def test_a_run_resumes_mid_epoch_where_it_stopped(recipe, tmp_path):
     parts = tmp_path / "parts"
     (parts / "checkpoint-12" / "complete").unlink()
     (parts / "checkpoint-12" / "optimizer.pt").write_bytes(b"half")
+    warnings: list[str] = []
+    monkeypatch.setattr(library_trainer.logger, "warning", warnings.append)
     train_script.main([*recipe(output_dir=str(parts), **keys), "--resume_from_checkpoint", "last"])
+    assert not any("missing keys" in warning for warning in warnings)  # of tied weights
     assert losses(parts) == losses(tmp_path / "whole")
     for name, tensor in final_weights(parts).items():
         assert_close(tensor, final_weights(tmp_path / "whole")[name], rtol=0, atol=0)
@@ -106,6 +111,30 @@ def test_resuming_before_later_checkpoints_is_refused(recipe, tmp_path):
     middle = str(tmp_path / "run" / "checkpoint-4")
     with pytest.raises(SystemExit, match=r"has checkpoints after checkpoint-4, up to checkpoint-12: move them away"):
         train_script.main([*recipe(), "--resume_from_checkpoint", middle])
+
+
+@pytest.mark.parametrize("module", [train_script, accelerate_loop])
+def test_a_damaged_state_of_a_checkpoint_gets_a_sentence(recipe, tmp_path, module):
+    keys = {"average_checkpoints": 0, "max_steps": 4, "save_strategy": "steps"}
+    module.main(recipe(**keys))
+    for state in (tmp_path / "run" / "checkpoint-4").glob("optimizer*"):
+        state.write_bytes(state.read_bytes()[:1000])
+    with pytest.raises(SystemExit, match=r"checkpoint-4 can't be resumed from, .* damaged \(.+\): move it away"):
+        module.main([*recipe(**{**keys, "max_steps": 5}), "--resume_from_checkpoint", "last"])
+
+
+@pytest.mark.parametrize("module", [train_script, accelerate_loop])
+def test_training_for_another_direction_says_so_and_is_recorded(recipe, tmp_path, capsys, module):
+    keys = {"average_checkpoints": 0, "max_steps": 1, "save_strategy": "no", "eval_strategy": "no"}
+    module.main(recipe(**keys))
+    assert "now trained for" not in (said := capsys.readouterr().out)
+    assert "1 process(es)" in said
+    trained, corpus = tmp_path / "run" / "model", write_reversals(tmp_path)
+    words = ["--model_name_or_path", str(trained), "--train_files", f"{corpus}.de", f"{corpus}.en", "--max_steps", "1"]
+    words += ["--use_cpu", "true", "--save_strategy", "no", "--eval_strategy", "no", "--average_checkpoints", "0"]
+    module.main([*words, "--max_tokens", "128", "--output_dir", str(tmp_path / "again")])
+    assert f"{trained} translates en-de and is now trained for de-en." in capsys.readouterr().out
+    assert load_languages(tmp_path / "again" / "model") == ("de", "en")
 
 
 def test_every_mistake_ends_in_a_sentence(recipe, tmp_path):

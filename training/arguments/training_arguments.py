@@ -1,10 +1,12 @@
 """The training keys of a recipe: the library's training arguments with the paper's values, and our additions."""
 
 import json
+import os
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import torch
 from transformers import PreTrainedConfig, Seq2SeqTrainingArguments
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from transformers.trainer_utils import SchedulerType
@@ -50,6 +52,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     if TYPE_CHECKING:  # fields of the library that are set here
         gradient_accumulation_steps: int = 1
         bf16: bool = False
+        use_cpu: bool = False
         fp16: bool = False
 
     max_steps: int = key(100_000, "Number of updates; -1 to count num_train_epochs instead.")
@@ -60,7 +63,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     max_grad_norm: float = key(0.0, "Clip gradients to this norm; 0, as in the paper, for no clipping.")
     logging_steps: float = key(50, "Updates between two log lines.")
     logging_nan_inf_filter: bool = key(False, "Hide a loss that is not a number; by default it ends the run.")
-    report_to: None | str | list[str] = key("tensorboard", "Logger besides metrics.jsonl; none for no other.")  # noqa: RUF036
+    report_to: list[str] = key(
+        ["tensorboard"], "Loggers besides metrics.jsonl: tensorboard, wandb, trackio and others; none for no other."
+    )
     restore_callback_states_from_checkpoint: bool = key(
         True, "Restore the state of callbacks on resume, such as the count of early stopping."
     )
@@ -130,10 +135,16 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     )
 
     def __post_init__(self) -> None:
-        if self.report_to in ("tensorboard", ["tensorboard"]) and find_spec("tensorboard") is None:
-            self.report_to = "none"
+        _require_launched_processes()
+        self.report_to = [self.report_to] if isinstance(self.report_to, str) else self.report_to or ["none"]
+        if self.report_to == ["tensorboard"] and find_spec("tensorboard") is None:
+            self.report_to = ["none"]
         _require_loggers(self.report_to)
+        use_cpu = self.use_cpu
+        # The library has bf16 on a CPU only if that is chosen.
+        self.use_cpu = use_cpu or torch.accelerator.current_accelerator(check_available=True) is None
         super().__post_init__()
+        self.use_cpu = use_cpu  # the same recipe may be resumed on a GPU
         self._choose_objective()
         self._require_glancing()
         self._require_learning_rate()
@@ -303,13 +314,26 @@ class DescribedTrainingArguments(TranslationTrainingArguments):
         super().__post_init__()
 
 
+# How launchers tell a process that it is one of several: torchrun and MPI's, as Accelerate reads them.
+WORLD_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 # Packages of the library's loggers, where they have another name.
 LOGGER_PACKAGES = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit", "kubeflow": "kubeflow.trainer"}
 
 
-def _require_loggers(report_to: None | str | list[str]) -> None:  # noqa: RUF036
+def _require_launched_processes() -> None:
+    """Refuses `accelerate launch --cpu --num_processes 2`: it starts one process, with the address of several."""
+    is_launched = os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ
+    if is_launched and not any(name in os.environ for name in WORLD_SIZES):
+        raise ValueError(
+            "accelerate launch starts only one process on a CPU: start several with ACCELERATE_USE_CPU=true torchrun "
+            "--standalone --nproc_per_node 2, or leave out --num_processes."
+        )
+
+
+def _require_loggers(names: list[str]) -> None:
     """Refuses a logger that is unknown or not installed. The library would report it after all the preparations."""
-    names = [report_to] if isinstance(report_to, str) else report_to or []
+    if "none" in names and len(names) > 1:
+        raise ValueError(f"report_to={' '.join(names)}: none turns all loggers off, so it stands alone.")
     for name in names:
         if name in ("none", "all"):
             continue

@@ -6,6 +6,8 @@ checkpoint-1200/unscheduled    saved because the run was stopped; without the st
 
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from vanilla_transformer.safe_files.atomic_writes import sync_files
@@ -60,6 +62,19 @@ def require_last(checkpoint: Path, folder: str | Path) -> None:
             f"{folder} has checkpoints after {checkpoint.name}, up to {names[-1]}: move them away to resume from it, "
             "or resume from the last."
         )
+
+
+@contextmanager
+def naming_damage(checkpoint: str | Path | None) -> Iterator[None]:
+    """Turns the many errors of unreadable training states into one sentence."""
+    try:
+        yield
+    except Exception as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ValueError(
+            f"{checkpoint} can't be resumed from, because a file in it is damaged ({reason:.200}): move it away to "
+            "resume from the checkpoint before it."
+        ) from error
 
 
 def remove_marks(checkpoint: Path) -> None:

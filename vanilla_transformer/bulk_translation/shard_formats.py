@@ -142,6 +142,8 @@ class Table(Corpus[Row]):
     def require_columns(self, names: Iterable[str], where: str) -> None:
         """Refuses a table without the text, or with a column that has the name of a new one."""
         names = list(names)
+        if names.count(self.text_column) > 1:
+            raise ValueError(f"{where} has {names.count(self.text_column)} columns {self.text_column!r}: rename them.")
         if self.text_column not in names:
             shown = ", ".join(f"{name!r:.40}" for name in names)
             raise ValueError(f"{where} has no column {self.text_column!r} among {shown}: set --text_column.")
@@ -168,7 +170,8 @@ class JsonLines(Table[JsonRow]):
     """JSON lines: an object on each line."""
 
     def number_and_digest(self) -> tuple[int, str]:
-        return Lines(partial(lines_in_files, self.files)).number_and_digest()
+        # Every row is read before the first is translated, so that a wrong one is reported in time.
+        return Lines(lambda: (row.line for row in self.rows())).number_and_digest()
 
     def rows(self) -> Iterator[JsonRow]:
         for path in existing(self.files):

@@ -2,6 +2,7 @@
 
 import sys
 from contextlib import AbstractContextManager, nullcontext
+from io import TextIOWrapper
 from typing import IO, BinaryIO, TextIO
 
 from vanilla_transformer.safe_files.atomic_writes import whole_file
@@ -15,11 +16,18 @@ def standard_input() -> BinaryIO:
 
 
 def open_output(path: str | None, *, overwrite: bool = False, resume: bool = False) -> AbstractContextManager[TextIO]:
-    """Opens a file as `whole_file` does, or standard output if no path is given."""
+    """Opens a file as `whole_file` does, or standard output if no path is given.
+
+    Both are UTF-8, as input is: a locale of ASCII must not end a translation in the middle.
+    """
+    if path and path.endswith(".gz"):
+        raise ValueError(f"{path}: this output is not compressed. Leave out .gz, and run gzip on the file.")
     if path:
         return whole_file(path, overwrite=overwrite, resume=resume)
     if sys.stdout is None:
         raise ValueError("Standard output is closed: give --output.")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")
     return nullcontext(sys.stdout)
 
 

@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     match words:
         case [] | ["-h" | "--help" | "help", *_]:
             print(overview())
-        case ["--version" | "-V" | "version", *_]:
+        case ["--version" | "-V" | "version", *_] | [_, "--version"]:
             print(f"vanilla-transformer {vanilla_transformer.__version__}")
         case [first, second, *rest] if f"{first} {second}" in VERBS:
             run(f"{first} {second}", rest)

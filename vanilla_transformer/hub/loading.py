@@ -21,6 +21,7 @@ from typing import Any
 import torch
 from huggingface_hub.errors import HFValidationError
 from huggingface_hub.utils import validate_repo_id
+from safetensors import safe_open
 from transformers import (
     AutoConfig,
     AutoModelForSeq2SeqLM,
@@ -30,7 +31,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import cached_file
+from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
 
 from vanilla_transformer.models.search_options import all_options, require_values
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
@@ -40,6 +41,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 # so a damaged file may raise anything. `tokenizers` raises `Exception` itself.
 LOADING_ERRORS = (Exception,)
 GENERATION_CONFIG = "generation_config.json"
+QUANTIZED = "quantization_config"  # of a config whose weights the library itself unpacks
 # Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
 
@@ -66,6 +68,7 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
             keep the type they have in the file.
     """
     _require_readable_settings(name_or_path, **_hub_options(options))
+    _require_fitting_weights(name_or_path, trust_remote_code=trust_remote_code, **_hub_options(options))
     with errors_in_one_sentence(name_or_path):
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
             find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
@@ -135,6 +138,40 @@ def require_finite(model: PreTrainedModel, name: str | Path = "The model") -> No
 def _is_finite(tensor: torch.Tensor) -> bool:
     # A sum is finite only if all numbers are, and takes a fifth of the time. It may overflow: then look at each.
     return bool(tensor.detach().sum(dtype=torch.float32).isfinite()) or bool(tensor.isfinite().all())
+
+
+def _require_fitting_weights(name_or_path: str | Path, *, trust_remote_code: bool, **options: Any) -> None:
+    """Refuses what the head of the weight file shows to be wrong, before a model is built: a config with more layers
+    than the file has weights, which would take minutes, and whole numbers, which would become weights.
+
+    Only a single safetensors file is read.
+    """
+    with errors_in_one_sentence(name_or_path):
+        path = cached_file(
+            find_model(name_or_path),
+            SAFE_WEIGHTS_NAME,
+            _raise_exceptions_for_missing_entries=False,
+            _raise_exceptions_for_connection_errors=False,
+            **options,
+        )
+        if path is None:
+            return
+        with safe_open(path, framework="pt") as file:
+            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    config = vars(load_config(name_or_path, trust_remote_code=trust_remote_code, **options))
+    for name, value in config.items():
+        if name.endswith("layers") and isinstance(value, int) and value > len(types):
+            raise ValueError(
+                f"{name_or_path} has {name}={value} in config.json, but its weight file has {len(types)} weights: its "
+                "files are not those of one model. Download or save the model again."
+            )
+    for name, kind in types.items():
+        is_number = kind in ("BF16", "C64") or kind.startswith("F")
+        if name.endswith((".weight", ".bias")) and not is_number and not config.get(QUANTIZED):
+            raise ValueError(
+                f"{name_or_path} stores {name} as {kind}, not as floating-point numbers: save the model as float32, "
+                "and choose int8 with --quantization."
+            )
 
 
 def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool:

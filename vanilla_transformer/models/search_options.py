@@ -19,6 +19,7 @@ from transformers import GenerationConfig
 Length = TypeVar("Length")  # an int, or a tensor of lengths
 SEARCH = "search"  # the key of a generation config that names its search
 LIBRARY_NAMES = frozenset(vars(GenerationConfig()))  # options that the library's `generate` knows
+MOST = 1000  # beams, for instance: a million, in a file that someone else wrote, would take all memory
 STORED_MAX_LENGTH = 1024  # of a saved model without a limit of positions
 
 PENALTIES: dict[str, Callable[[Any], Any]] = {
@@ -36,10 +37,10 @@ def _option(default: Any, help: str, check: Callable[[Any], bool], must: str) ->
     return field(default=default, metadata={"help": help, "check": check, "must": must})
 
 
-def _whole(least: int) -> tuple[Callable[[Any], bool], str]:
+def _whole(least: int, most: int | None = None) -> tuple[Callable[[Any], bool], str]:
     return (
-        lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= least,
-        f"be a whole number of {least} or more",
+        lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= (most or value),
+        f"be a whole number of {least} or more" + (f", at most {most}" if most else ""),
     )
 
 
@@ -97,7 +98,7 @@ class BeamSearchOptions(SearchOptions):
     name: ClassVar[str] = "vanilla_beam_search"
     breadth: ClassVar[str] = "num_beams"
 
-    num_beams: int = _option(4, "Beam size, 1 for greedy search.", *_whole(1))
+    num_beams: int = _option(4, "Beam size, 1 for greedy search.", *_whole(1, MOST))
     length_penalty: float = _option(
         0.6,
         "Alpha of the length penalty, higher for longer output.",
@@ -123,8 +124,8 @@ class MaskPredictOptions(SearchOptions):
     name: ClassVar[str] = "mask_predict"
     breadth: ClassVar[str] = "length_candidates"
 
-    iterations: int = _option(10, "For mask_predict models: passes of the decoder.", *_whole(1))
-    length_candidates: int = _option(5, "For mask_predict models: lengths tried for each sentence.", *_whole(1))
+    iterations: int = _option(10, "For mask_predict models: passes of the decoder.", *_whole(1, MOST))
+    length_candidates: int = _option(5, "For mask_predict models: lengths tried for each sentence.", *_whole(1, MOST))
     length_ratio: float = _option(
         1.0,
         "For mask_predict models: factor on the predicted length, 0.8 for terser translations.",

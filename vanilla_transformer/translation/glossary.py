@@ -26,6 +26,8 @@ class Glossary:
     """
 
     def __init__(self, terms: Mapping[str, str]):
+        if not isinstance(terms, Mapping) or not all(isinstance(term, str) for pair in terms.items() for term in pair):
+            raise ValueError(f"The glossary {terms!r:.60} must map source terms to target terms, both text.")
         self.targets = {source.strip().casefold(): target.strip() for source, target in terms.items()}
         for source, target in self.targets.items():
             if not source or not target:

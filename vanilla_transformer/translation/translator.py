@@ -51,6 +51,7 @@ from .required_terms import LexicalConstraints
 logger = logging.get_logger(__name__)
 
 LONG_TEXTS = ("cut", "chunk")
+MOST_BEAMS_FOR_TERMS = 32  # more beams take time, and long terms are completed with these, too
 LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
 # A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
 # belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
@@ -198,7 +199,7 @@ class Translator:
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
-        several = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path)
+        several = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path or [])
         names = [find_model(name) for name in several]
         if not names:
             raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
@@ -230,8 +231,7 @@ class Translator:
                 translates it sentence by sentence and joins the translations; it needs sentencex.
         """
         for name, value in (("max_tokens", max_tokens), ("window", window), ("max_source_tokens", max_source_tokens)):
-            if value < 1:
-                raise ValueError(f"{name}={value} must be at least 1.")
+            _require_number(name, value)
         if long_texts not in LONG_TEXTS:
             raise ValueError(f"long_texts={long_texts!r} is unknown: choose one of {', '.join(LONG_TEXTS)}.")
         self.max_tokens, self.window = max_tokens, window
@@ -310,6 +310,8 @@ class Translator:
         """
         if isinstance(texts, str):
             raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
+        if isinstance(texts, Mapping | bytes) or not isinstance(texts, Iterable):
+            raise ValueError(f"{texts!r:.50} is a {type(texts).__name__}: give a text, or a list of texts.")
         split_sentences = self.split_sentences if split_sentences is None else split_sentences
         if split_sentences:
             _require_sentences(n_best=n_best, prefix=prefix, attention=attention)
@@ -380,8 +382,7 @@ class Translator:
 
     def _decoding(self, n_best: int, sample: bool, generation: dict[str, Any]) -> "_Decoding":
         """Checks the options of a call, and fills in the model's and the search's own."""
-        if n_best < 1:
-            raise ValueError(f"n_best={n_best} must be at least 1.")
+        _require_number("n_best", n_best)
         if "num_return_sequences" in generation:
             raise ValueError("num_return_sequences is n_best here: set that.")
         require_supported(self.backend.generation_config, generation, sample=sample)
@@ -602,13 +603,14 @@ class Translator:
             max_length = decoding.length.max_length(longest, len(prefixes[0]), self.backend.longest_input)
             options = {"max_length": max_length, **options}
         if (needed := sources[0].shape[1]) and isinstance(search, BeamSearchOptions):
-            search = replace(search, num_beams=search.num_beams + needed)  # room for hypotheses with some of the terms
+            # Room for hypotheses with some of the terms.
+            search = replace(search, num_beams=search.num_beams + min(needed, MOST_BEAMS_FOR_TERMS))
             terms = [source.terms for source in sources]
             options = {**options, "selection": LexicalConstraints(terms, self._continues_word())}
         sequences, scores = self.backend.generate(
             source_ids, prefixes, search=search, num_return_sequences=number, **options
         )
-        _require_finite(sources, scores, number)
+        without = _without_impossible_terms(sources, scores, number)
         targets = [self._until_end(ids) for ids in sequences]
         with _TOKENIZER_LOCK:
             texts = self.target_tokenizer.batch_decode(targets, skip_special_tokens=True)
@@ -618,7 +620,11 @@ class Translator:
         if attention:
             repeated = [ids for ids in source_ids for _ in range(number)]
             hypotheses = self._with_attention(hypotheses, repeated, targets)
-        return [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
+        translations = [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
+        again = self._translate_batch(list(without.values()), decoding, attention) if without else []
+        for index, translation in zip(without, again, strict=True):
+            translations[index] = translation
+        return translations
 
     def _continues_word(self) -> torch.Tensor | None:
         config = self.backend.config
@@ -744,6 +750,8 @@ def _paired(
     """Pairs each item with what is given: one for all, or one for each."""
     if given is None or isinstance(given, single):
         return zip(items, repeat(given), strict=False)
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
+        raise ValueError(f"{given!r:.50} can't be the {name}: give one, or one (or None) for each text.")
     others = _length_of(given)
     if None not in (number, others) and number != others:
         raise ValueError(f"There are {number} texts but {others} {name}: give one (or None) for each text.")
@@ -773,6 +781,11 @@ def _length_of(items: Iterable[Any]) -> int | None:
     return len(items) if isinstance(items, Sized) else None
 
 
+def _require_number(name: str, value: int) -> None:
+    if not isinstance(value, int) or value < 1:
+        raise ValueError(f"{name}={value!r} must be at least 1.")
+
+
 def _require_text(number: int, text: str) -> None:
     if not isinstance(text, str):
         raise ValueError(f"Text {number} is {text!r:.50}, a {type(text).__name__}: only strings can be translated.")
@@ -784,14 +797,26 @@ def _require_text(number: int, text: str) -> None:
         ) from error
 
 
-def _require_finite(sources: Sequence[_Source], scores: list[float] | None, number: int) -> None:
-    """Refuses translations of a model whose probabilities are not numbers."""
-    for source, best in zip(sources, (scores or [])[::number], strict=scores is not None):
-        if not math.isfinite(best):
+def _without_impossible_terms(
+    sources: Sequence[_Source], scores: list[float] | None, number: int
+) -> dict[int, _Source]:
+    """Returns the texts, by index, whose terms no translation contains, without these terms. They do not fit into the
+    longest translation, or the model may not write them. Without terms, it is the model that is broken."""
+    without = {}
+    for index, (source, best) in enumerate(zip(sources, (scores or [])[::number], strict=scores is not None)):
+        if math.isfinite(best):
+            continue
+        if not source.terms:
             raise ValueError(
                 f"No translation of text {source.number} has a probability that is a number: the model's weights are "
                 "broken, or numbers of its type overflow (use dtype=torch.float32)."
             )
+        logger.warning(
+            f"Text {source.number} is translated without its terms of the glossary: no translation of it can contain "
+            f"all their {source.shape[1]} tokens."
+        )
+        without[index] = replace(source, terms=[])
+    return without
 
 
 def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tuple[str, ...]:

@@ -2,9 +2,12 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, TrainerCallback
+from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
+from vanilla_transformer.training.arguments import training_arguments
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.prepare import parse_recipe
 
 
 @pytest.fixture
@@ -35,6 +38,40 @@ def test_a_weight_selects_r_drop(make_arguments):
 def test_a_bad_value_is_named(make_arguments, keys, message):
     with pytest.raises(ValueError, match=message):
         make_arguments(**keys)
+
+
+def test_bf16_needs_no_further_option_on_a_cpu(tmp_path):
+    args = TranslationTrainingArguments(output_dir=str(tmp_path), bf16=True)
+    assert args.device.type == "cpu"
+    assert not args.use_cpu  # and the recipe does not say so: it may be resumed on a GPU
+
+
+@pytest.mark.parametrize("given", ["tensorboard", ["tensorboard", "other"], ["none"], "none", None])
+def test_loggers_are_one_name_or_several(tmp_path, monkeypatch, given):
+    monkeypatch.setitem(INTEGRATION_TO_CALLBACK, "other", TrainerCallback)
+    monkeypatch.setitem(training_arguments.LOGGER_PACKAGES, "other", "json")
+    args = TranslationTrainingArguments(output_dir=str(tmp_path), use_cpu=True, report_to=given)
+    expected = {"tensorboard": ["tensorboard"], "['tensorboard', 'other']": ["tensorboard", "other"]}
+    assert args.report_to == expected.get(str(given), [])
+
+
+def test_several_loggers_on_the_command_line(tmp_path):
+    words = ["demo", "--output_dir", str(tmp_path), "--use_cpu", "true", "--report_to", "wandbb", "tensorboard"]
+    with pytest.raises(ValueError, match=r"report_to='wandbb' is no logger .*did you mean 'wandb'"):
+        parse_recipe("", words)
+    with pytest.raises(ValueError, match="report_to=tensorboard none: none turns all loggers off"):
+        parse_recipe("", [*words[:-2], "tensorboard", "none"])
+
+
+def test_a_launcher_that_starts_one_process_of_several_is_refused(make_arguments, monkeypatch):
+    """The environment of `accelerate launch --cpu --num_processes 2`."""
+    environment = {"ACCELERATE_USE_CPU": "True", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "29500"}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    with pytest.raises(ValueError, match=r"accelerate launch starts only one process on a CPU: .* torchrun"):
+        make_arguments()
+    monkeypatch.delenv("MASTER_ADDR")
+    assert make_arguments().world_size == 1
 
 
 @pytest.mark.parametrize("model_type", ["vanilla_transformer", "marian", "t5"])

@@ -147,6 +147,19 @@ def test_what_is_wrong_is_named_with_the_remedy(tmp_path, files, columns, messag
         read_all([tmp_path / name for name in files] or ["nowhere.en"], columns)
 
 
+def test_json_lines_are_checked_before_the_first_is_translated(tmp_path):
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "x"}\n{"texx": "y"}\n')
+    with pytest.raises(ValueError, match=r"a.jsonl, line 2 has no column 'text'"):
+        make([tmp_path / "a.jsonl"]).number_and_digest()
+
+
+def test_a_table_with_two_columns_of_one_name_is_refused(tmp_path):
+    twice = pa.Table.from_arrays([pa.array(["x"]), pa.array(["y"])], names=["text", "text"])
+    pq.write_table(twice, tmp_path / "a.parquet")
+    with pytest.raises(ValueError, match=r"a.parquet has 2 columns 'text': rename them"):
+        make([tmp_path / "a.parquet"]).number_and_digest()
+
+
 def test_parquet_files_with_other_columns_are_refused(tmp_path):
     pq.write_table(pa.table({"text": ["x"]}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"text": ["x"], "id": [1]}), tmp_path / "b.parquet")

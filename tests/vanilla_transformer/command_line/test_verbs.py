@@ -36,8 +36,9 @@ def test_help_lists_every_verb_and_version_is_the_package(capsys):
         verbs.main(words)
         lines = capsys.readouterr().out.splitlines()
         assert all(any(line.startswith(f"  {name} ") for line in lines) for name in verbs.VERBS)
-    verbs.main(["--version"])
-    assert capsys.readouterr().out == f"vanilla-transformer {__version__}\n"
+    for words in (["--version"], ["translate", "--version"]):
+        verbs.main(words)
+        assert capsys.readouterr().out == f"vanilla-transformer {__version__}\n"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ import json
 
 import pytest
 import torch
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from tests.remote_code import spread
 from tests.small_models import small_marian
+from vanilla_transformer import Translator, find_model
 from vanilla_transformer.converters.to_ctranslate2 import export
 from vanilla_transformer.engines.int8_layers import quantized
 from vanilla_transformer.hub.loading import (
+    BUNDLED,
     LOADING_ERRORS,
     find_device,
     load_config,
@@ -131,6 +134,33 @@ def test_missing_weights_are_not_invented(folder):
     model.save_pretrained(folder, state_dict=state)
     with pytest.raises(ValueError, match=r"model has no weights model\.encoder\.layers\.1\.feed_forward\.fc1\.bias:"):
         load_model(folder)
+
+
+def test_a_config_with_more_layers_than_there_are_weights_builds_no_model(folder):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "decoder_layers": 1_000_000}))
+    with pytest.raises(ValueError, match=r"model has decoder_layers=1000000 in config.json, but its weight file has"):
+        load_model(folder)
+
+
+@pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.bool, torch.int64])
+def test_whole_numbers_do_not_become_weights(model, folder, kind):
+    state = model.state_dict()
+    state["model.encoder.layers.1.feed_forward.fc1.bias"] = torch.ones_like(
+        state["model.encoder.layers.1.feed_forward.fc1.bias"], dtype=kind
+    )
+    model.save_pretrained(folder, state_dict=state)
+    with pytest.raises(ValueError, match=r"stores model\.encoder\.layers\.1\.feed_forward\.fc1\.bias as [IUB]"):
+        load_model(folder)
+
+
+def test_the_auto_classes_load_a_bundled_model_by_its_path():
+    path = find_model(BUNDLED[0])
+    model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
+    outputs = model.generate(**tokenizer("A dog runs.", return_tensors="pt"))
+    translation = Translator.from_pretrained(BUNDLED[0])("A dog runs.")
+    assert tokenizer.decode(outputs[0], skip_special_tokens=True) == translation
+    assert pipeline("vanilla-translation", model=str(path))("A dog runs.")["translation_text"] == translation
 
 
 def test_the_reason_is_the_first_line():

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 import torch
@@ -452,6 +453,17 @@ def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch
         (["a"], {"num_return_sequences": 2}, "num_return_sequences is n_best here"),
         (["a"], {"length_penalty": float("nan")}, "length_penalty=nan must lie between"),
         (["a \ud800"], {}, "Text 1 is not Unicode text"),
+        (["a"], {"num_beams": 1_000_000}, "num_beams=1000000 must be a whole number of 1 or more, at most 1000"),
+        (None, {}, "None is a NoneType: give a text, or a list of texts"),
+        (Path("a.txt"), {}, r"PosixPath\('a.txt'\) is a PosixPath: give a text"),
+        ({"en": "a"}, {}, r"{'en': 'a'} is a dict: give a text"),
+        (b"a", {}, "b'a' is a bytes: give a text"),
+        (["a"], {"n_best": "2"}, "n_best='2' must be at least 1"),
+        (["a"], {"prefix": 5}, "5 can't be the prefixes: give one"),
+        (["a"], {"prefix": {"a": "b"}}, "{'a': 'b'} can't be the prefixes: give one"),
+        (["a"], {"glossary": {"dog": 5}}, r"glossary {'dog': 5} must map source terms to target terms, both text"),
+        (["a"], {"glossary": "dog"}, "'dog' can't be the glossaries: give one"),
+        (["a"], {"source_lang": 5}, "5 can't be the source languages: give one"),
     ],
 )
 def test_mistakes_get_a_sentence(tokenizer, texts, options, message):
@@ -464,6 +476,40 @@ def test_mistakes_are_told_before_anything_is_asked_for(tokenizer):
         Translator(vanilla(), tokenizer).translate(["a"], n_best=0)
     with pytest.raises(ValueError, match="length_penalty=50 must lie between"):
         Translator(vanilla(), tokenizer).translate(["a"], length_penalty=50)
+
+
+def test_wrong_types_in_loading_get_a_sentence(tokenizer):
+    with pytest.raises(ValueError, match="There is no model to load"):
+        Translator.from_pretrained(None)
+    with pytest.raises(ValueError, match="window=None must be at least 1"):
+        Translator(vanilla(), tokenizer, window=None)
+
+
+def test_terms_that_do_not_fit_are_left_out_and_reported(tokenizer, caplog):
+    translator, term = Translator(vanilla(), tokenizer), "the cat " * 8
+    texts, options = ["A dog", "A cat runs in the garden and a cat sleeps"], {"max_extra_tokens": 10}
+    short, long = translator(texts, glossary={"dog": term, "cat": term}, **options)  # in one batch
+    assert short == translator("A dog", **options)
+    assert term.strip() in long
+    sentences = [record.message for record in caplog.records]
+    assert sentences == [
+        "Text 1 is translated without its terms of the glossary: no translation of it can contain all their 16 tokens."
+    ]
+
+
+def test_a_very_long_term_takes_no_more_beams(tokenizer, monkeypatch):
+    beams = []
+    translator = Translator(vanilla(), tokenizer)
+    generate = translator.backend.generate
+    monkeypatch.setattr(
+        translator.backend,
+        "generate",
+        lambda *batch, search, **keys: beams.append(search.num_beams) or generate(*batch, search=search, **keys),
+    )
+    assert translator("A dog", glossary={"dog": "the " * 400}, max_extra_tokens=3) == translator(
+        "A dog", max_extra_tokens=3
+    )
+    assert beams == [4 + 32, 4, 4]
 
 
 def test_a_model_that_has_no_numbers_left_says_so(tokenizer):

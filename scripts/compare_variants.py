@@ -85,13 +85,18 @@ class VariantArguments:
             if name not in self.variants:
                 raise ValueError(f"--only {name}: there is no such variant{suggestion(name, self.variants)}.")
 
-        if self.published is not None and (unknown := self.variants.keys() - dict(self.published).keys()):
+        if self.published is not None and (unknown := self.variants.keys() - self.perplexities.keys()):
             raise ValueError(f"published has no figure for {', '.join(sorted(unknown))}: add it, or leave it out.")
         if self.second_seed is not None and (self.published is None or self.seeds):
             raise ValueError(
                 f"second_seed={self.second_seed} is for variants that disagree with published figures, and trained "
                 "with one seed: give published and leave out seeds, or leave it out."
             )
+
+    @property
+    def perplexities(self) -> dict[str, float]:
+        """The published figures."""
+        return self.published if isinstance(self.published, dict) else {}
 
     @property
     def runs(self) -> dict[str, list[str]]:
@@ -159,8 +164,8 @@ def compare_published(options: VariantArguments, runs: Iterable[str], folder: Pa
     """The validation losses of finished runs beside the published figures of their variants."""
     losses: dict[str, list[float]] = {}
     for run in runs:
-        losses.setdefault(options.variant_of(run), []).append(figures(folder / run, run)["loss"])
-    return compare_with_published(dict(options.published or {}), losses)
+        losses.setdefault(options.variant_of(run), []).append(read_results(folder / run)["validation"]["loss"])
+    return compare_with_published(options.perplexities, losses)
 
 
 def train_variant(argv: Sequence[str], folder: Path) -> bool:
@@ -183,7 +188,7 @@ def figures(folder: Path, name: str) -> dict[str, Any]:
         "variant": name,
         "bleu": results["test"]["sacrebleu"]["score"],
         "loss": results["validation"]["loss"],
-        "tokens_per_second": speeds[-1],
+        "tokens_per_second": speeds[-1] if speeds else 0.0,  # a run shorter than logging_steps has logged none
         "parameters": run["parameters"],
     }
 

@@ -14,7 +14,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import train_to
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.scripts.explain.panels import Columns, Curves, Picture
+from vanilla_transformer.scripts.explain.panels import Columns, Curves, Panel, Picture
 from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
 
 
@@ -53,7 +53,7 @@ class Filler:
 def explain(options: ExplainArguments) -> Explanation:
     """Filling in masked tokens: tokens replaced, attention to them blocked, nothing hidden."""
     updates = options.choose(600, quick=20)
-    train, test = ([pair["en"] for pair in demo_corpus(part, size)] for part, size in (("train", 6000), ("test", 500)))
+    train, test = ([pair["en"] for pair in pairs] for pairs in (demo_corpus("train", 6000), demo_corpus("test", 500)))
     tokenizer = with_mask_token(train_tokenizer(train, vocab_size=1000, show_progress=False))
     (unseen,) = batches(test, tokenizer, size=len(test), number=1, seed=1)
     losses, rows = {}, {}
@@ -79,7 +79,7 @@ def explain(options: ExplainArguments) -> Explanation:
     curves = {way: smooth(values) for way, values in losses.items()}
     tests = {"as trained": OWN, "foreign\ncontext": FOREIGN, "token\nreplaced": HIDDEN}
     groups = {name: {way: 100 * row[column] for way, row in rows.items()} for name, column in tests.items()}
-    panels = [
+    panels: list[Panel] = [
         Curves("filling in tokens", "update", "training loss, nats", points, curves, markers=False),
         Columns("unseen sentences", "how they are tested", "right tokens, %", groups, "{:.0f}"),
     ]

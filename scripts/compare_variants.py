@@ -10,11 +10,17 @@ again, and interrupted ones resume, so the command can be repeated.
 OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the
 validation set, training speed and number of parameters; losses.png shows how the validation loss fell, if the recipe
 evaluates during training. With --seeds 1 2, every variant is trained twice.
+
+A recipe with published perplexities of its variants, such as table3_small, also gets published.png and published.json:
+our losses beside those, the correlation of ranks, and where the two disagree. With `second_seed`, variants that
+disagree are trained once more.
+
+    vanilla variants table3_small
 """
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +35,12 @@ from vanilla_transformer.training.arguments.training_arguments import Translatio
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.evaluation.results import read_results
 from vanilla_transformer.training.reports.plots import Bars, plot_bars, plot_losses, read_metrics
+from vanilla_transformer.training.reports.published_figures import (
+    compare_with_published,
+    describe,
+    plot_published,
+    rank_correlation,
+)
 from vanilla_transformer.training.reports.tables import aligned
 from vanilla_transformer.training.train import train
 
@@ -52,12 +64,18 @@ class VariantArguments:
     only: list[str] = key([], "Names of the variants to train; by default all.")
     seeds: list[int] = key([], "Seeds to train each variant with, for example 1 2; by default the recipe's seed.")
 
+    published: dict | str | None = key(None, "Perplexities that were published for the variants, by name.")
+    second_seed: int | None = key(
+        None, "Seed of a second training of the first variant and of those that disagree with the published figures."
+    )
+
     def __post_init__(self) -> None:
-        if isinstance(self.variants, str):
-            try:
-                self.variants = json.loads(self.variants)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"variants={self.variants!r} is not valid JSON ({error}).") from error
+        for option in ("variants", "published"):
+            if isinstance(value := getattr(self, option), str):
+                try:
+                    setattr(self, option, json.loads(value))
+                except json.JSONDecodeError as error:
+                    raise ValueError(f"{option}={value!r} is not valid JSON ({error}).") from error
         if not isinstance(self.variants, dict) or not self.variants:
             raise ValueError("No variants are given: add the key `variants` to the recipe (see --help).")
         for name, fields in self.variants.items():
@@ -67,15 +85,41 @@ class VariantArguments:
             if name not in self.variants:
                 raise ValueError(f"--only {name}: there is no such variant{suggestion(name, self.variants)}.")
 
+        if self.published is not None and (unknown := self.variants.keys() - self.perplexities.keys()):
+            raise ValueError(f"published has no figure for {', '.join(sorted(unknown))}: add it, or leave it out.")
+        if self.second_seed is not None and (self.published is None or self.seeds):
+            raise ValueError(
+                f"second_seed={self.second_seed} is for variants that disagree with published figures, and trained "
+                "with one seed: give published and leave out seeds, or leave it out."
+            )
+
+    @property
+    def perplexities(self) -> dict[str, float]:
+        """The published figures."""
+        return self.published if isinstance(self.published, dict) else {}
+
     @property
     def runs(self) -> dict[str, list[str]]:
         """The runs by name: each with the words that change the recipe."""
         assert isinstance(self.variants, dict)
         chosen = {name: fields for name, fields in self.variants.items() if not self.only or name in self.only}
         words = {name: ["--model_config", json.dumps(fields)] if fields else [] for name, fields in chosen.items()}
-        if not self.seeds:
-            return words
-        return {f"{name}-{seed}": [*words[name], "--seed", str(seed)] for name in words for seed in self.seeds}
+        return self.seeded(words, self.seeds) if self.seeds else words
+
+    @staticmethod
+    def seeded(words: dict[str, list[str]], seeds: Sequence[int]) -> dict[str, list[str]]:
+        return {f"{name}-{seed}": [*words[name], "--seed", str(seed)] for name in words for seed in seeds}
+
+    def again(self, compared: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
+        """The runs with `second_seed`: of variants that disagree and, if there are any, of the first one."""
+        disagreeing = [name for name, row in compared.items() if row["disagrees"]]
+        again = [next(iter(compared)), *disagreeing] if disagreeing else []
+        return self.seeded({name: self.runs[name] for name in again}, [self.second_seed or 0])
+
+    def variant_of(self, run: str) -> str:
+        """The variant that a run trains: its name, without the seed."""
+        assert isinstance(self.variants, dict)
+        return run if run in self.variants else run.rpartition("-")[0]
 
 
 TYPES = [VariantArguments, ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
@@ -86,14 +130,42 @@ def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         options, *_, training = parse_arguments(TYPES, __doc__, argv)
         folder = Path(training.output_dir)
-        for name, words in options.runs.items():
-            print(f"--- {name} ---")
-            if not train_variant([*argv, *words], folder / name):
-                return  # Ctrl-C: the run has said how to resume
-        rows = [figures(folder / name, name) for name in options.runs]
-        plot_losses({name: folder / name / "metrics.jsonl" for name in options.runs}, folder / "losses.png")
+        runs = options.runs
+        if not train_all(runs, argv, folder):
+            return
+        if options.second_seed is not None:
+            more = options.again(compare_published(options, runs, folder))
+            if not train_all(more, argv, folder):
+                return
+            runs |= more
+        rows = [figures(folder / name, name) for name in runs]
+        plot_losses({name: folder / name / "metrics.jsonl" for name in runs}, folder / "losses.png")
         write_comparison(rows, folder)
-        print(f"\n{table(rows)}\n\nThe comparison is in {folder}.")
+        print(f"\n{table(rows)}\n")
+        if options.published is not None:
+            compared = compare_published(options, runs, folder)
+            write_json(folder / "published.json", {"correlation": rank_correlation(compared), "variants": compared})
+            plot_published(compared, folder / "published.png")
+            print(f"{describe(compared)}\n")
+        print(f"The comparison is in {folder}.")
+
+
+def train_all(runs: Mapping[str, Sequence[str]], argv: Sequence[str], folder: Path) -> bool:
+    """Trains runs one after the other, unless they are done. Returns whether all are finished: Ctrl-C ends it, and the
+    run has said how to resume."""
+    for name, words in runs.items():
+        print(f"--- {name} ---")
+        if not train_variant([*argv, *words], folder / name):
+            return False
+    return True
+
+
+def compare_published(options: VariantArguments, runs: Iterable[str], folder: Path) -> dict[str, dict[str, Any]]:
+    """The validation losses of finished runs beside the published figures of their variants."""
+    losses: dict[str, list[float]] = {}
+    for run in runs:
+        losses.setdefault(options.variant_of(run), []).append(read_results(folder / run)["validation"]["loss"])
+    return compare_with_published(options.perplexities, losses)
 
 
 def train_variant(argv: Sequence[str], folder: Path) -> bool:
@@ -116,7 +188,7 @@ def figures(folder: Path, name: str) -> dict[str, Any]:
         "variant": name,
         "bleu": results["test"]["sacrebleu"]["score"],
         "loss": results["validation"]["loss"],
-        "tokens_per_second": speeds[-1],
+        "tokens_per_second": speeds[-1] if speeds else 0.0,  # a run shorter than logging_steps has logged none
         "parameters": run["parameters"],
     }
 

@@ -175,6 +175,28 @@ def test_every_question_has_an_answer_with_code_and_a_test(number):
     assert number == 16 or [target for target in targets if not target.startswith("../tests/")], "no code"
 
 
+def test_both_languages_of_the_questions_have_the_same_figures_links_and_commands():
+    """Section by section. Their order inside a section follows the grammar of each language."""
+    sections = {}
+    for name in ("questions.md", "questions.zh.md"):
+        text = text_of(ROOT / "docs" / name).replace("questions.zh.md", "questions.md")  # each links to the other
+        sections[name] = re.split(r"(?m)^#{2,3} ", text)
+    assert len(sections["questions.md"]) == len(sections["questions.zh.md"])
+    for english, chinese in zip(*sections.values(), strict=True):
+        for what in (numbers, links, lambda text: FENCE.findall(text)):
+            assert sorted(what(english)) == sorted(what(chinese)), english.splitlines()[0]
+
+
+def numbers(text: str) -> list[str]:
+    """The numbers of a text: not those in code and in the targets of links."""
+    return re.findall(r"\d+(?:[.,]\d+)*(?:e-\d+)?", re.sub(r"(?s)```.*?```|`[^`]*`|\]\([^)]*\)", "", text))
+
+
+def links(text: str) -> list[str]:
+    """Where a text leads, pictures included, and not within its page."""
+    return re.findall(r"\]\(([^)#\s][^)\s]*)\)", text)
+
+
 def test_every_topic_has_its_picture_its_figures_and_its_command():
     document = text_of(ROOT / "docs" / "questions.md")
     linked = set(re.findall(r"!\[[^\]]{20,}\]\(pictures/(\w+)\.png\)", document))

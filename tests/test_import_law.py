@@ -26,6 +26,7 @@ HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tok
 # Libraries that only some rooms may import.
 LIBRARIES = {
     "safe_files": {"pyarrow"},
+    "hub": {"peft"},
     "converters": {"ctranslate2", "onnxruntime"},
     "engines": {"ctranslate2"},
     "translation": {"sentencex"},

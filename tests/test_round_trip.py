@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, GenerationConfig, pipeline
 
 from vanilla_transformer import (
@@ -245,6 +246,47 @@ def test_what_only_the_librarys_search_has_works_or_is_refused_by_name(saved):
     ]:
         with pytest.raises(ValueError, match=f"(?i){sentence}"):
             model.generate(**batch, **options)
+
+
+# --- the encoder alone ---
+
+
+FEATURES = """
+import json, sys
+if sys.argv[2] == "no":
+    sys.modules["vanilla_transformer"] = None
+else:
+    import vanilla_transformer
+from transformers import AutoModelForTextEncoding, AutoTokenizer, pipeline
+remote = {"trust_remote_code": True} if sys.argv[2] == "no" else {}
+texts = json.load(sys.stdin)
+tokenizer = AutoTokenizer.from_pretrained(sys.argv[1], **remote)
+encoder = AutoModelForTextEncoding.from_pretrained(sys.argv[1], **remote)
+batch = tokenizer(texts, padding=True, return_tensors="pt")
+states = encoder(**batch).last_hidden_state
+features = pipeline("feature-extraction", model=encoder, tokenizer=tokenizer)(texts)
+print(json.dumps([states.tolist(), features]))
+"""
+
+
+@pytest.mark.parametrize("package", ["yes", "no"])
+def test_features_of_a_text_are_the_encoders_states_with_the_package_and_without_it(saved, tmp_path, package):
+    translator = Translator.from_pretrained(saved)
+    batch = translator.tokenizer(TEXTS, padding=True, return_tensors="pt")
+    expected = translator.model.get_encoder()(**batch).last_hidden_state
+    done = subprocess.run(
+        [sys.executable, "-c", FEATURES, str(saved), package],
+        input=json.dumps(TEXTS),
+        env={**os.environ, "HF_HUB_OFFLINE": "1", "HF_MODULES_CACHE": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        cwd="/",
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    states, features = json.loads(done.stdout.splitlines()[-1])
+    assert_close(torch.tensor(states), expected)
+    for row, of_text in zip(expected, features, strict=True):  # the pipeline takes one text at a time
+        assert_close(torch.tensor(of_text[0]), row[: len(of_text[0])])
 
 
 # --- a core without annexes, and configs without layers ---

@@ -25,3 +25,7 @@ def test_the_tour_runs_to_its_end(monkeypatch, tmp_path):
     assert sum("display_data" in kinds for kinds in outputs) >= 5  # pictures
     printed = "".join(output.get("text", "") for output in cells[-2].outputs)
     assert printed.count("->") == 5  # translations
+    (course,) = [cell for cell in cells if "course_bleu(" in cell.source]
+    printed = "".join(output.get("text", "") for output in course.outputs)
+    assert printed.count("the course's BLEU") == 4
+    assert "sacreBLEU of the four: Figure(score=" in printed

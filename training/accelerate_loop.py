@@ -75,7 +75,7 @@ def train(
     args: TranslationTrainingArguments,
 ) -> list[float]:
     """Trains, saves the model in `output_dir/model`, and returns the losses of the updates that were made."""
-    require_supported(corpus_arguments, args)
+    require_supported(model_arguments, corpus_arguments, args)
     accelerator = make_accelerator(args)
     folder = Path(args.output_dir)
     with exclusive(folder, take_over=args.take_over) if accelerator.is_main_process else nullcontext():
@@ -250,10 +250,14 @@ def progress(step: int, losses: list[float], max_steps: int, seconds: float) -> 
     return f"step {step:>6,}  loss {losses[-1]:.4f}  {speed:.1f} updates/s  {minutes_left:.0f} min left"
 
 
-def require_supported(corpus_arguments: CorpusArguments, args: TranslationTrainingArguments) -> None:
+def require_supported(
+    model_arguments: ModelArguments, corpus_arguments: CorpusArguments, args: TranslationTrainingArguments
+) -> None:
     """Refuses recipes with keys that this loop does not read."""
     if args.lr_scheduler_type != "inverse_sqrt" or args.max_steps < 1 or corpus_arguments.streaming:
         raise ValueError("This loop supports only inverse_sqrt, max_steps and corpora on disk: use train.py.")
+    if model_arguments.lora_rank:
+        raise ValueError(f"This loop does not merge lora_rank={model_arguments.lora_rank}: use train.py.")
     for name in (
         *("augmentation", "bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
         *("max_grad_norm", "weight_decay", "early_stopping"),

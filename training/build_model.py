@@ -15,6 +15,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES
 
+from vanilla_transformer.hub.adapters import add_adapter
 from vanilla_transformer.hub.languages import Directions, record_directions
 from vanilla_transformer.hub.loading import load_config, load_model
 from vanilla_transformer.models.search_options import store_options
@@ -62,6 +63,8 @@ def make_model(
     forbid_tags(model, target_tokenizer or tokenizer)
     if arguments.decoding:
         store_options(model, **arguments.decoding)
+    if arguments.lora_rank:
+        add_adapter(model, arguments.lora_rank)
     return model
 
 

@@ -31,6 +31,8 @@ from transformers import PreTrainedModel, set_seed
 
 from vanilla_transformer.command_line.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.hub.adapters import merged
+from vanilla_transformer.hub.check_export import SENTENCES
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
@@ -59,6 +61,9 @@ from vanilla_transformer.training.run_folder.run_directory import (
 )
 from vanilla_transformer.training.trainer import TranslationTrainer
 from vanilla_transformer.training.waiting import one_first
+
+
+ADAPTER_CHECK = 20  # sentences of each scored set that a merged adapter must translate as before
 
 
 def main(argv: list[str] | None = None) -> None:
@@ -176,6 +181,8 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
         references = references_of(corpus_arguments, split, datasets[split]["target"][:])
         results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt", references)
     if args.should_save:
+        compared = [text for split in scored for text in datasets[split][:ADAPTER_CHECK]["source"]]
+        model = merged(model, trainer.processing_class, compared or SENTENCES)
         with whole_folder(folder / "model", known_by="config.json", overwrite=True) as temporary:
             trainer.save_final(model, temporary)
         write_json(folder / RESULTS, results)

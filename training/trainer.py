@@ -38,6 +38,7 @@ from transformers.utils import logging
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.standard_streams import on_terminal
+from vanilla_transformer.hub.adapters import has_adapter
 from vanilla_transformer.hub.languages import languages_of
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
@@ -187,6 +188,8 @@ class TranslationTrainer(Seq2SeqTrainer):
             if self.is_fsdp_enabled:
                 raise ValueError("ema_decay does not work with FSDP: set it to 0 and use average_checkpoints instead.")
             self.add_callback(self.ema)
+        if self.is_fsdp_enabled and self.model is not None and has_adapter(self.model):
+            raise ValueError("A LoRA adapter is not gathered under FSDP: use DDP, or leave out lora_rank.")
         if self.args.early_stopping:
             self.args.metric_for_best_model, self.args.greater_is_better = "bleu", True
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping))

@@ -1,8 +1,8 @@
 """The Transformer of "Attention Is All You Need" as a first-class Hugging Face model.
 
-Importing this package registers it with transformers: `AutoConfig`, `AutoModel` and `AutoModelForSeq2SeqLM` load it
-without remote code, and `pipeline("vanilla-translation", model=...)` translates with it. Names are imported when they
-are first used, so importing the package itself takes no time.
+Importing this package registers it with transformers: `AutoConfig`, `AutoModel`, `AutoModelForSeq2SeqLM` and
+`AutoModelForTextEncoding` load it without remote code, and `pipeline("vanilla-translation", model=...)` translates
+with it. Names are imported when they are first used, so importing the package itself takes no time.
 
 The way of a sentence: translation -> engines -> models.
 The way of a pair: training/data -> trainer -> objectives -> models -> run_folder -> evaluation -> reports -> hub.
@@ -21,9 +21,14 @@ if TYPE_CHECKING:
     from .models.configuration_mask_predict import MaskPredictConfig
     from .models.configuration_rnn_search import RnnSearchConfig
     from .models.configuration_vanilla_transformer import VanillaTransformerConfig
-    from .models.modeling_mask_predict import MaskPredictForConditionalGeneration, MaskPredictModel
+    from .models.modeling_mask_predict import (
+        MaskPredictEncoderModel,
+        MaskPredictForConditionalGeneration,
+        MaskPredictModel,
+    )
     from .models.modeling_rnn_search import RnnSearchForConditionalGeneration
     from .models.modeling_vanilla_transformer import (
+        VanillaTransformerEncoderModel,
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerModel,
         VanillaTransformerPreTrainedModel,
@@ -42,6 +47,7 @@ _NAMES = {
     "PRESETS": "models.presets",
     "Hypothesis": "translation.translator",
     "MaskPredictConfig": "models.configuration_mask_predict",
+    "MaskPredictEncoderModel": "models.modeling_mask_predict",
     "MaskPredictForConditionalGeneration": "models.modeling_mask_predict",
     "MaskPredictModel": "models.modeling_mask_predict",
     "RnnSearchConfig": "models.configuration_rnn_search",
@@ -49,6 +55,7 @@ _NAMES = {
     "TranslationPipeline": "translation.hf_pipeline",
     "Translator": "translation.translator",
     "VanillaTransformerConfig": "models.configuration_vanilla_transformer",
+    "VanillaTransformerEncoderModel": "models.modeling_vanilla_transformer",
     "VanillaTransformerForConditionalGeneration": "models.modeling_vanilla_transformer",
     "VanillaTransformerModel": "models.modeling_vanilla_transformer",
     "VanillaTransformerPreTrainedModel": "models.modeling_vanilla_transformer",
@@ -61,6 +68,7 @@ __all__ = [
     "PRESETS",
     "Hypothesis",
     "MaskPredictConfig",
+    "MaskPredictEncoderModel",
     "MaskPredictForConditionalGeneration",
     "MaskPredictModel",
     "RnnSearchConfig",
@@ -68,6 +76,7 @@ __all__ = [
     "TranslationPipeline",
     "Translator",
     "VanillaTransformerConfig",
+    "VanillaTransformerEncoderModel",
     "VanillaTransformerForConditionalGeneration",
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",

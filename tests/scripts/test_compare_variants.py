@@ -6,6 +6,7 @@ import pytest
 
 from tests.training.runs import write_reversals
 from vanilla_transformer.scripts import compare_variants
+from vanilla_transformer.training.reports import published_figures
 from vanilla_transformer.training.trainer import TranslationTrainer
 
 
@@ -63,6 +64,24 @@ def test_every_variant_gets_a_row_and_is_trained_once(recipe, tmp_path, capsys, 
     compare_variants.main([*recipe, *chosen])
 
 
+def test_losses_stand_beside_published_perplexities_and_those_that_disagree_get_a_second_seed(
+    recipe, tmp_path, capsys, monkeypatch
+):
+    compare_variants.main([*recipe, "--only", "paper", "none", "--logging_steps", "50"])  # more than its updates
+    rows = {row["variant"]: row["loss"] for row in json.loads((tmp_path / "runs" / "comparison.json").read_text())}
+    # Published is the opposite of what came out, whatever that is.
+    opposite = {name: 2.718281828 ** (20 * (rows["paper"] - loss) + 2) for name, loss in rows.items()}
+    monkeypatch.setattr(published_figures, "SAME", 1e-6)
+    words = ["--only", "paper", "none", "--published", json.dumps({**opposite, "window": 5.0}), "--second_seed", "9"]
+    compare_variants.main([*recipe, *words])
+    folder = tmp_path / "runs"
+    kept = json.loads((folder / "published.json").read_text())
+    assert [len(row["seeds"]) for row in kept["variants"].values()] == [2, 2]
+    assert (folder / "none-9" / "results.json").is_file()
+    assert (folder / "published.png").stat().st_size > 1000
+    assert "Rank correlation" in capsys.readouterr().out
+
+
 def test_an_interrupted_run_ends_the_comparison(recipe, tmp_path, monkeypatch):
     calls = []
 
@@ -80,6 +99,8 @@ def test_an_interrupted_run_ends_the_comparison(recipe, tmp_path, monkeypatch):
     [
         (["--only", "papr"], "--only papr: there is no such variant.*paper"),
         (["--variants", "{"], "variants='{' is not valid JSON"),
+        (["--published", '{"paper": 5.0}'], "published has no figure for none, window: add it"),
+        (["--second_seed", "2"], "second_seed=2 is for variants that disagree with published figures"),
         (["--variants", '{"a": 1}'], "variants: a must map config fields to values, not 1"),
     ],
 )

@@ -36,7 +36,7 @@ def test_a_recipe_is_understood_to_the_last_key(path):
     fields = {"vocab_size": vocabulary.vocab_size, **(model.model_config or {})}
     if model.model_type == "vanilla_transformer":
         for variant in recipe.get("variants", {"": {}}).values():
-            VanillaTransformerConfig.from_preset(model.preset, **fields, **variant)
+            VanillaTransformerConfig.from_preset(model.preset, **{**fields, **variant})
     else:
         config = AutoConfig.for_model(model.model_type, **fields)
         assert fields.keys() <= config.to_dict().keys()

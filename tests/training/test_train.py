@@ -11,6 +11,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 from transformers import trainer as library_trainer
 
 from tests.training.runs import final_weights, losses, write_reversals
+from vanilla_transformer import Translator
 from vanilla_transformer.engines.torch_engine import TorchBackend
 from vanilla_transformer.hub.languages import load_languages
 from vanilla_transformer.models.search_options import BeamSearchOptions
@@ -318,3 +319,30 @@ def test_a_given_learning_rate_is_the_learning_rate(recipe, tmp_path):
     assert max(line["learning_rate"] for line in lines if "learning_rate" in line) <= 1e-3
     train_script.main([str(tmp_path / "run" / "recipe.yaml"), "--output_dir", str(tmp_path / "again")])
     assert losses(tmp_path / "again") == losses(tmp_path / "run")
+
+
+def test_a_lora_run_resumes_and_its_final_model_has_the_adapter_in_its_weights(recipe, tmp_path):
+    train_script.main(recipe())
+    keys = {"model_name_or_path": str(tmp_path / "run" / "model"), "lora_rank": 2, "model_config": {}}
+    keys |= {"learning_rate": 0.01, "average_checkpoints": 2, "test_files": [write_reversals(tmp_path, 20, seed=5)]}
+
+    def tuned(name: str, *words: str, **more):
+        train_script.main([*recipe(output_dir=str(tmp_path / name), **keys, **more), *words])
+        return tmp_path / name
+
+    whole = tuned("whole")
+    tuned("parts", max_steps=8)
+    parts = tuned("parts", "--resume_from_checkpoint", "last")
+    assert losses(parts) == losses(whole)
+    before, after = final_weights(tmp_path / "run"), final_weights(whole)
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert before.keys() == after.keys()
+    assert changed
+    assert all(name.endswith("proj.weight") or ".fc" in name for name in changed)
+    translator = Translator.from_pretrained(whole / "model")
+    sources = (tmp_path / "pairs5.en").read_text().splitlines()
+    assert translator(sources) == (whole / "test.hypotheses.txt").read_text().splitlines()
+    with pytest.raises(SystemExit, match="was started with lora_rank=2, not lora_rank=3"):
+        tuned("parts", "--resume_from_checkpoint", "last", "--lora_rank", "3")
+    with pytest.raises(SystemExit, match="lora_rank=2 must be 1 or more, and adapts a trained model"):
+        train_script.main(recipe(lora_rank=2))

@@ -45,6 +45,12 @@ class ModelArguments(_StoredOptions):
         None, "An existing tokenizer (folder or Hub); by default one is learned from the training text."
     )
 
+    lora_rank: int | None = key(
+        None,
+        "Train a LoRA adapter of this rank (PEFT) in place of the weights of model_name_or_path; 16 is usual. The "
+        "final model has it merged into its weights.",
+    )
+
     def __post_init__(self) -> None:
         if isinstance(self.model_config, str):
             try:
@@ -60,6 +66,12 @@ class ModelArguments(_StoredOptions):
             raise ValueError(
                 f"initialize_from={self.initialize_from!r} is for a new model, but model_name_or_path="
                 f"{self.model_name_or_path!r} continues a trained one: give one of them."
+            )
+
+        if self.lora_rank is not None and (self.lora_rank < 1 or not self.model_name_or_path):
+            raise ValueError(
+                f"lora_rank={self.lora_rank} must be 1 or more, and adapts a trained model: give model_name_or_path, "
+                "or leave lora_rank out."
             )
 
     @property

@@ -17,8 +17,10 @@ All but `sacrebleu`, `chrf` and `ter` count as Moses's multi-bleu.perl does. Tok
 sacremoses (`pip install sacremoses`); without it these measures are left out, unless the text is already tokenised.
 """
 
+import math
 import re
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -237,6 +239,26 @@ def _ascii_punctuation() -> Callable[[str], str]:
     from sacremoses import MosesPunctNormalizer
 
     return MosesPunctNormalizer().replace_unicode_punct
+
+
+# --- the BLEU of a course ---
+
+
+def course_bleu(hypothesis: str, reference: str, longest: int = 2) -> float:
+    """Returns the BLEU, from 0 to 1, that the course behind the recipe `course` prints for a sentence.
+
+    exp(min(0, 1 - words of the reference / words of the hypothesis)) times the precisions of n-grams up to `longest`,
+    each to the power 1/2^n. It is not comparable with any other BLEU: it counts single sentences and their words
+    between white space, and its exponents do not sum to one.
+    """
+    words, wanted = hypothesis.split(), reference.split()
+    if not words:
+        return 0.0
+    score = math.exp(min(0.0, 1 - len(wanted) / len(words)))
+    for n in range(1, min(longest, len(words)) + 1):
+        ours, theirs = (Counter(zip(*(side[start:] for start in range(n)), strict=False)) for side in (words, wanted))
+        score *= ((ours & theirs).total() / ours.total()) ** 0.5**n
+    return score
 
 
 # --- by sentence length ---

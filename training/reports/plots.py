@@ -4,7 +4,7 @@ import importlib.util
 import json
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -249,6 +249,38 @@ def plot_bars(panels: Sequence[Bars], picture: Path) -> None:
         axis.set_xlabel(panel.label, fontsize=9)
         axis.grid(alpha=0.3, axis="x")
         axis.set_axisbelow(True)
+    figure.savefig(picture, dpi=120)
+    pyplot.close(figure)
+
+
+@dataclass(frozen=True)
+class Sides:
+    """One of several panels whose bars have the same rows: for each row one value, or one for each seed."""
+
+    label: str
+    values: dict[str, list[float]]
+
+
+def plot_sides(panels: Sequence[Sides], picture: Path, *, marked: Collection[str], title: str) -> None:
+    """Panels beside each other with the means of values; dots show single ones. Marked rows have another colour."""
+    pyplot = _pyplot()
+    if pyplot is None:
+        return
+    names = list(panels[0].values)
+    size = (4.6 * len(panels), 1.4 + 0.28 * len(names))
+    figure, axes = pyplot.subplots(1, len(panels), figsize=size, sharey=True, squeeze=False, layout="constrained")
+    for axis, panel in zip(axes[0], panels, strict=True):
+        for row, (name, values) in enumerate(panel.values.items()):
+            axis.barh(row, sum(values) / len(values), color=COLORS[1] if name in marked else COLORS[0])
+            if len(values) > 1:
+                axis.plot(values, [row] * len(values), "|-", color="0.2", markersize=7)
+        axis.set_yticks(range(len(names)), names, fontsize=8)
+        axis.set_xlabel(panel.label, fontsize=9)
+        axis.axvline(0, color="0.4", linewidth=0.8)
+        axis.grid(alpha=0.3, axis="x")
+        axis.set_axisbelow(True)
+    axes[0, 0].invert_yaxis()
+    figure.suptitle(textwrap.fill(title, 110), fontsize=9, parse_math=False)
     figure.savefig(picture, dpi=120)
     pyplot.close(figure)
 

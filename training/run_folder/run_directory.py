@@ -140,8 +140,9 @@ def require_fresh(folder: Path, resume: str | None) -> None:
         raise ValueError(f"There is no checkpoint {resume}: give its folder, or last for the newest one.")
 
 
-# Keys that decide which pairs are in which batch: a run cannot resume exactly if one of them changes.
+# Keys that decide which pairs are in which batch, and what is trained: a run cannot resume if one of them changes.
 DATA_KEYS = (
+    "lora_rank",
     *("dataset", "dataset_config", "dataset_revision", "train_split", "train_files", "train_weights", "data_seed"),
     *("source_lang", "target_lang", "directions", "temperature", "max_tokens", "tokens_per_update", "seed"),
     *("drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),

@@ -54,6 +54,13 @@ def _register_models(model_type: str) -> None:
         getattr(auto_classes, auto_class).register(_config_class(model_type), getattr(modeling, name), exist_ok=True)
 
 
+def _register_adapters() -> None:
+    """Lets PEFT adapt the models without `target_modules`."""
+    mapping = import_module("peft.utils.constants").TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING
+    for model_type, modules in import_module(f"{PACKAGE}.hub.adapters").TARGET_MODULES.items():
+        mapping.setdefault(model_type, modules)
+
+
 def _import(name: str) -> None:
     """Imports a module of this package, whose own action follows. If it is just being imported, this does nothing."""
     import_module(f"{PACKAGE}.{name}")
@@ -74,6 +81,7 @@ ACTIONS: dict[str, Callable[[], None]] = {
     "transformers.models.auto.configuration_auto": _register_configs,
     "transformers.pipelines": partial(_import, "translation.hf_pipeline"),
     f"{PACKAGE}.translation.hf_pipeline": _register_pipeline,
+    "peft.utils.constants": _register_adapters,
     # The auto classes may be given a config directly, so the models follow it.
     **{
         f"{ROOM}.configuration_{model_type}": partial(_import, f"models.modeling_{model_type}")

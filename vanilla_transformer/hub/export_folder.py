@@ -16,6 +16,9 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vanilla_transformer.models.search_options import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
+from .adapters import merged
+from .check_export import SENTENCES
+
 
 def export(
     model: PreTrainedModel,
@@ -28,13 +31,14 @@ def export(
     """Writes a model as a Hub repository.
 
     Args:
-        model: The model, in the type that its weights are to be stored in.
+        model: The model, in the type that its weights are to be stored in. A LoRA adapter is merged into them.
         folder: The folder to write.
         tokenizer: The joint or source tokenizer.
         target_tokenizer: The target tokenizer, for separate vocabularies.
         card: The text of README.md, metadata included.
     """
     folder = Path(folder)
+    model = merged(model, tokenizer, SENTENCES)
     with _storing_options(model):
         model.save_pretrained(folder)
     _save_tokenizer(tokenizer, folder)

@@ -9,12 +9,17 @@ MODELS = {
         {
             "AutoModel": "VanillaTransformerModel",
             "AutoModelForSeq2SeqLM": "VanillaTransformerForConditionalGeneration",
+            "AutoModelForTextEncoding": "VanillaTransformerEncoderModel",
         },
     ),
     "rnn_search": ("RnnSearchConfig", {"AutoModelForSeq2SeqLM": "RnnSearchForConditionalGeneration"}),
     "mask_predict": (
         "MaskPredictConfig",
-        {"AutoModel": "MaskPredictModel", "AutoModelForSeq2SeqLM": "MaskPredictForConditionalGeneration"},
+        {
+            "AutoModel": "MaskPredictModel",
+            "AutoModelForSeq2SeqLM": "MaskPredictForConditionalGeneration",
+            "AutoModelForTextEncoding": "MaskPredictEncoderModel",
+        },
     ),
 }
 

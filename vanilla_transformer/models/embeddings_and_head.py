@@ -168,13 +168,7 @@ class TranslationHead:
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
         """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
-        start, pad = self.config.decoder_start_token_id, self.config.pad_token_id
-        if start is None or pad is None:
-            raise ValueError(
-                f"Labels can't be shifted right with decoder_start_token_id={start} and pad_token_id={pad}: set both "
-                "in the config, or pass decoder_input_ids."
-            )
-        return shift_right(labels, start, pad)
+        return decoder_input_of(labels, self.config)
 
     def resize_decoder_token_embeddings(
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -248,6 +242,17 @@ def _require_own_pace(synced_gpus: bool) -> None:
             "synced_gpus=True: under FSDP and ZeRO 3 all processes must take equally many steps, and this search "
             "does not wait for others. Set search=None in the generation config for the library's search."
         )
+
+
+def decoder_input_of(labels: torch.Tensor, config: Any) -> torch.Tensor:
+    """`shift_right` with the special tokens of a config."""
+    start, pad = config.decoder_start_token_id, config.pad_token_id
+    if start is None or pad is None:
+        raise ValueError(
+            f"Labels can't be shifted right with decoder_start_token_id={start} and pad_token_id={pad}: set both "
+            "in the config, or pass decoder_input_ids."
+        )
+    return shift_right(labels, start, pad)
 
 
 def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:

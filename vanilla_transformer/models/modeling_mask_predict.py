@@ -22,6 +22,7 @@ from .label_smoothing import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEnt
 from .mask_predict_search import generate, search, source_lengths
 from .modeling_vanilla_transformer import (
     PACKABLE,
+    VanillaTransformerEncoderModel,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
@@ -68,6 +69,11 @@ class LengthPredictor(nn.Module):
 
 @auto_docstring(custom_intro="The Transformer whose decoder sees all positions, without its output projection.")
 class MaskPredictModel(VanillaTransformerModel):
+    config: MaskPredictConfig
+
+
+@auto_docstring(custom_intro="Its encoder alone: contextual features of each token of a text.")
+class MaskPredictEncoderModel(VanillaTransformerEncoderModel):
     config: MaskPredictConfig
 
 
@@ -198,4 +204,4 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
         )
 
 
-__all__ = ["MaskPredictForConditionalGeneration", "MaskPredictModel"]
+__all__ = ["MaskPredictEncoderModel", "MaskPredictForConditionalGeneration", "MaskPredictModel"]

@@ -33,7 +33,7 @@ from .attention_scores import AttentionScore, DotProduct, ScaledDotProduct
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .cpu_dropout import Dropout
 from .decoder_steps import Stepper
-from .embeddings_and_head import TokenEmbedding, TranslationHead
+from .embeddings_and_head import TokenEmbedding, TranslationHead, decoder_input_of
 from .full_attention import eager_attention_forward, full_attention_mask, full_mask, without_cpu_autocast
 from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
 from .packed_decoder_steps import make_shared_steps
@@ -647,6 +647,22 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             self.decoder._resize_token_embeddings(*args, **kwargs)
         return self.encoder._resize_token_embeddings(*args, **kwargs)
 
+    def source_shifted_right(self, input_ids: torch.Tensor | None) -> torch.Tensor:
+        """What the decoder reads if it is given nothing, as in BART: the source behind the start token."""
+        config = self.config
+        if config.target_vocab_size is not None:
+            reason = f"target_vocab_size={config.target_vocab_size} makes a vocabulary that the source is not in"
+        elif not config.decoder_is_causal:
+            reason = f"the decoder of a {config.model_type} model reads a translation with masked tokens"
+        elif input_ids is None:
+            reason = "there are no input_ids to take their place"
+        else:
+            return decoder_input_of(input_ids, config)
+        raise ValueError(
+            f"Pass decoder_input_ids: {reason}. For states of the source alone, load the folder with "
+            "AutoModelForTextEncoding."
+        )
+
     @can_return_tuple
     @auto_docstring
     def forward(
@@ -664,9 +680,13 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         r"""
+        decoder_input_ids (`torch.LongTensor` of shape `(batch_size, target_length)`, *optional*):
+            What the decoder reads. By default the source shifted right, if both sides share a vocabulary.
         global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
             The global tokens of the source, for `attention_pattern="longformer"`.
         """
+        if decoder_input_ids is None and decoder_inputs_embeds is None:
+            decoder_input_ids = self.source_shifted_right(input_ids)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
         encoded: BaseModelOutput = encoder_outputs
@@ -693,6 +713,42 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             encoder_hidden_states=encoded.hidden_states,
             encoder_attentions=encoded.attentions,
         )
+
+
+@auto_docstring(custom_intro="The left half of Figure 1 alone: contextual features of each token of a text.")
+class VanillaTransformerEncoderModel(VanillaTransformerPreTrainedModel):
+    # Weights have the names of the whole model, so that its folder can be loaded, decoder left out.
+    _keys_to_ignore_on_load_unexpected = [r"decoder\.", r"lm_head\.", r"length_predictor\."]
+
+    def __init__(self, config: VanillaTransformerConfig):
+        super().__init__(config)
+        self.encoder = VanillaTransformerEncoder(config)
+        self.post_init()
+
+    def get_input_embeddings(self) -> nn.Module:
+        return self.encoder.embed_tokens
+
+    def set_input_embeddings(self, value: nn.Module) -> None:
+        self.encoder.embed_tokens = value
+
+    def init_parallel_plans(self) -> None:
+        """Leaves out the plans, which name the modules of both stacks."""
+
+    @can_return_tuple
+    @auto_docstring
+    def forward(
+        self,
+        input_ids: torch.LongTensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.FloatTensor | None = None,
+        global_attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        r"""
+        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
+            The global tokens of the text, for `attention_pattern="longformer"`.
+        """
+        return self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
 
 
 @auto_docstring(custom_intro="The whole of Figure 1: the Transformer with its output projection, for translation.")
@@ -812,6 +868,7 @@ PACKABLE = (
 
 
 __all__ = [
+    "VanillaTransformerEncoderModel",
     "VanillaTransformerForConditionalGeneration",
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",

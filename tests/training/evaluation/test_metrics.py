@@ -15,6 +15,7 @@ from vanilla_transformer.training.evaluation.metrics import (
     COMPOUND_BLEUS,
     bleu,
     bleu_by_length,
+    course_bleu,
     measure,
     measures,
     paired_bootstrap,
@@ -311,3 +312,18 @@ def test_one_changed_sentence_is_chance():
     found = paired_bootstrap(changed, HYPOTHESES, REFERENCES, measures(tokenized=True)["sacrebleu"])
     assert found.system != found.baseline
     assert found.p_value > 0.05
+
+
+@pytest.mark.parametrize(
+    ("hypothesis", "reference", "score"),
+    [
+        ("va !", "va !", 1.0),
+        ("il est mouillé .", "il est calme .", 0.658),  # as the course prints it
+        ("je suis .", "je suis chez moi .", math.exp(1 - 5 / 3) * 0.5**0.25),
+        ("il il il", "il", 0.0),
+        ("!", "!", 1.0),
+        ("", "va !", 0.0),
+    ],
+)
+def test_the_courses_bleu_by_its_formula(hypothesis, reference, score):
+    assert course_bleu(hypothesis, reference) == pytest.approx(score, abs=5e-4)

@@ -7,9 +7,9 @@ import pytest
 import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch.testing import assert_close
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForTextEncoding
 
-from vanilla_transformer import MaskPredictConfig, MaskPredictModel
+from vanilla_transformer import MaskPredictConfig, MaskPredictEncoderModel, MaskPredictModel
 from vanilla_transformer.converters.from_and_to_marian import to_marian
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
@@ -109,6 +109,12 @@ def test_the_auto_classes_know_it(make_mask_model, tmp_path):
     assert type(loaded) is MaskPredictModel
     inputs = {**model.dummy_inputs, "use_cache": False}
     assert_close(loaded(**inputs).last_hidden_state, model.model(**inputs).last_hidden_state)
+    encoder = AutoModelForTextEncoding.from_pretrained(tmp_path)
+    assert type(encoder) is MaskPredictEncoderModel
+    source = {name: inputs[name] for name in ("input_ids", "attention_mask")}
+    assert_close(encoder(**source).last_hidden_state, model(**inputs).encoder_last_hidden_state)
+    with pytest.raises(ValueError, match="Pass decoder_input_ids: the decoder of a mask_predict model"):
+        model(**source)
 
 
 def test_what_only_an_autoregressive_model_can_do_is_refused(make_mask_model):

@@ -6,16 +6,19 @@ import pytest
 import torch
 from torch import nn
 from torch.testing import assert_close
-from transformers import AutoModel, AutoModelForSeq2SeqLM
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoModelForTextEncoding, BartConfig, BartModel
 from transformers.cache_utils import EncoderDecoderCache
 
+from tests.conftest import SMALL
 from vanilla_transformer import (
     VanillaTransformerConfig,
+    VanillaTransformerEncoderModel,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
 from vanilla_transformer.models import modeling_vanilla_transformer
 from vanilla_transformer.models.cpu_dropout import Dropout
+from vanilla_transformer.models.embeddings_and_head import shift_right
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
 
@@ -322,6 +325,47 @@ def test_resizing_one_of_two_vocabularies_leaves_the_other(make_model):
     assert model(**model.dummy_inputs).logits.shape[-1] == 50
 
 
+# --- without a target: the source shifted right, and the encoder alone ---
+
+
+@torch.no_grad()
+def test_without_decoder_input_the_decoder_reads_the_source_shifted_right_as_barts_does(make_model, batch):
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    bart = BartModel(BartConfig(**SMALL, pad_token_id=0, decoder_start_token_id=1)).eval()
+    for model in (make_model().model, make_model(share_encoder_decoder_embeddings=False).model, bart):
+        shifted = shift_right(batch["input_ids"], 1, 0)
+        assert_close(model(**source).last_hidden_state, model(**source, decoder_input_ids=shifted).last_hidden_state)
+
+
+ENCODERS = [
+    {},
+    {"target_vocab_size": 31},
+    {"share_encoder_decoder_embeddings": False, "norm_placement": "pre"},
+    {"tie_word_embeddings": False, "position_encoding": "relative"},
+]
+
+
+@pytest.mark.parametrize("fields", ENCODERS)
+@pytest.mark.parametrize("part", ["whole", "model"])
+@torch.no_grad()
+def test_a_translation_models_folder_gives_its_encoder(make_model, batch, tmp_path, fields, part):
+    model = make_model(**fields)
+    (model if part == "whole" else model.model).save_pretrained(tmp_path / "model")
+    encoder, report = AutoModelForTextEncoding.from_pretrained(tmp_path / "model", output_loading_info=True)
+    assert type(encoder) is VanillaTransformerEncoderModel
+    assert not any(report.values()), report
+    source = {name: batch[name] for name in ("input_ids", "attention_mask")}
+    states = encoder(**source).last_hidden_state
+    assert_close(states, model(**batch).encoder_last_hidden_state, rtol=0, atol=0)
+    for row, length in enumerate(source["attention_mask"].sum(1).tolist()):  # alone and in the batch
+        alone = encoder(input_ids=source["input_ids"][row : row + 1, :length]).last_hidden_state
+        assert_close(states[row, :length], alone[0])
+    assert len(encoder(**source, output_hidden_states=True).hidden_states) == 3
+    encoder.save_pretrained(tmp_path / "encoder")
+    again = AutoModelForTextEncoding.from_pretrained(tmp_path / "encoder")
+    assert_close(again(**source).last_hidden_state, states, rtol=0, atol=0)
+
+
 # --- errors ---
 
 
@@ -338,7 +382,11 @@ def test_every_mistake_gets_a_sentence(make_model, batch):
     with pytest.raises(ValueError, match=r"sequence of 7 tokens.*5 positions of the model"):
         make_model(position_encoding="learned", max_position_embeddings=5)(**batch)
     with pytest.raises(ValueError, match=r"either token ids or embeddings.*got neither"):
-        make_model()(**source)
+        make_model()(decoder_input_ids=batch["input_ids"])
+    with pytest.raises(ValueError, match=r"Pass decoder_input_ids: there are no input_ids.*AutoModelForTextEncoding"):
+        make_model()(inputs_embeds=torch.zeros(3, 7, 16))
+    with pytest.raises(ValueError, match=r"Pass decoder_input_ids: target_vocab_size=31.*AutoModelForTextEncoding"):
+        make_model(target_vocab_size=31).model(**source)
     with pytest.raises(ValueError, match=r"either token ids or embeddings.*got both"):
         make_model()(**source, decoder_input_ids=batch["input_ids"], decoder_inputs_embeds=torch.zeros(3, 7, 16))
     with pytest.raises(ValueError, match=r"one vocabulary: call resize_token_embeddings"):

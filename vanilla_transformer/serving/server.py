@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import signal
 import socket
 import sys
@@ -12,7 +13,6 @@ import h11
 import uvicorn
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from transformers.utils import logging
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .access_limits import Limits
@@ -20,7 +20,7 @@ from .batching import RETRY
 from .routes import Service, make_app
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10.0
 LINGER_SECONDS = 2.0

@@ -113,9 +113,18 @@ class CorpusTranslation:
         """Yields the lines of all shards of a corpus of lines."""
         return lines_in_files(map(str, self.shards.files()))
 
+    def _engine(self) -> dict[str, str]:
+        """Returns what decodes, if that depends on what is installed: all workers must have the same."""
+        if self.loading.backend != "auto" or len(self.models) > 1:
+            return {}
+        from vanilla_transformer.engines.auto_engine import why_torch
+
+        (model,) = self.models
+        return {"engine": "torch" if why_torch(model, self.loading.device, revision=self.loading.revision) else "auto"}
+
     def _settings(self, digest: str) -> dict[str, Any]:
         """Returns everything that the result depends on. Not the device: workers may have different ones."""
-        loading = {name: value for name, value in asdict(self.loading).items() if name != "device"}
+        loading = {name: value for name, value in asdict(self.loading).items() if name not in ("device", "verbose")}
         glossary = self.generation.get("glossary")
         terms = {"glossary": glossary.targets} if isinstance(glossary, Glossary) else {}
         reranking = {}
@@ -124,6 +133,7 @@ class CorpusTranslation:
             reranking = {"reranking": {**asdict(self.reranking), "content of the model": content}}
         return {
             "model": list(self.models),
+            **self._engine(),
             "content of the model": digest_of_models(self.models, self.loading.revision),
             "content of the input": digest,
             **self.corpus.settings(),

@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # optional dependencies, and those that a saved model does no
 Quantization = Literal[
     "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
 ]
-# The config fields that this converter handles; `_require_expressible` checks some of their values.
+# The config fields that this converter handles; `require_expressible` checks some of their values.
 UNDERSTOOD = (
     *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
     *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"),
@@ -101,7 +101,7 @@ def export(
 
     require_quantization(quantization, get_args(Quantization))
     config = model.config
-    _require_expressible(config)
+    require_expressible(config)
     require_finite(model)
     length = table_length(config, max_positions)
     weights = {name: tensor.float().cpu().numpy() for name, tensor in model.state_dict().items()}
@@ -138,7 +138,7 @@ def export_saved(
         options: Options of `from_pretrained` that say where the files are.
     """
     require_quantization(quantization, get_args(Quantization))
-    _require_expressible(config)
+    require_expressible(config)
     weights = read_weights(name_or_path, config, **options)
     for name, array in weights.items():
         if not np.isfinite(array).all():
@@ -264,7 +264,7 @@ def specification(
         forbidden_words: `bad_words_ids` of its generation config; those of one token are written.
     """
     specs = require_ctranslate2().specs
-    _require_expressible(config)
+    require_expressible(config)
     common = {
         "pre_norm": config.norm_placement == "pre",
         "activation": specs.Activation[ACTIVATIONS[config.activation_function]],
@@ -366,7 +366,7 @@ def _end_token_id(config: "Config") -> int:
     raise ValueError(f"eos_token_id={config.eos_token_id}: CTranslate2 needs one end of sentence; set it to one.")
 
 
-def _require_expressible(config: "Config") -> None:
+def require_expressible(config: "Config") -> None:
     """Refuses a config that the engine can't represent, by the name of the field."""
     require_understood(config, UNDERSTOOD, "a CTranslate2 model")
     if isinstance(config, SavedConfig):

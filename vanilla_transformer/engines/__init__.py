@@ -10,6 +10,7 @@ from .engine import Attention, Backend, Generated
 
 
 if TYPE_CHECKING:
+    from .auto_engine import AutoBackend
     from .ctranslate2_engine import CTranslate2Backend
     from .onnx_engine import OnnxBackend
     from .torch_engine import TorchBackend
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 # The class of each engine, or where it is in this folder.
 BACKENDS: dict[str, type[Backend] | str] = {
+    "auto": "auto_engine.AutoBackend",
     "torch": "torch_engine.TorchBackend",
     "ctranslate2": "ctranslate2_engine.CTranslate2Backend",
     "onnx": "onnx_engine.OnnxBackend",
@@ -46,6 +48,7 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "BACKENDS",
     "Attention",
+    "AutoBackend",
     "Backend",
     "CTranslate2Backend",
     "Generated",

@@ -6,9 +6,10 @@ Neither this engine nor the conversion of this package's models needs torch and 
 once. The converted model is kept beside the model's files, in the hidden folder `.ctranslate2`, or in the user's cache
 if that folder can't be written. It is converted again when the model's files change.
 
-The engine's beam search ends with the first `num_beams` finished translations, as `early_stopping=True` does. All of
-them are requested and ranked here by the length penalty of `beam_search`. So scores equal those of torch. A few
-translations differ, where torch would have searched longer and found a better one.
+The engine's beam search ends when a number of translations are finished; torch's ends when no unfinished one can win.
+So twice `num_beams` finished translations are requested (`patience`) and ranked here by the length penalty of
+`beam_search`. This finds the translations and scores of torch, unless the penalty favours translations that finish much
+later: above `HIGHEST_ALPHA` the search goes on to the length limit.
 """
 
 import ctypes
@@ -77,6 +78,12 @@ ENGINE_NAMES = {
 }
 # Options that `CTranslate2Backend.generate` implements itself, beside those of the search.
 OWN_OPTIONS = ("max_new_tokens", "max_length", "early_stopping")
+# Finished translations that the search waits for, in beams, and the length penalty up to which this is enough. On
+# Multi30k's validation set none of 1,014 translations differs from torch's with an alpha of 0, 0.6, 1 and 1.6; with a
+# patience of 1 there were up to 36. With an alpha of 2 there are 22.
+PATIENCE, HIGHEST_ALPHA = 2, 1.6
+# Not 0, with which the engine would end when its best hypothesis ends. The penalty is applied in `_ranked`.
+NO_PENALTY = 1e-9
 FOR_SAMPLES = ("num_beams", "length_penalty")
 # Settings of a `generation_config` that change translations and that the engine does not have.
 IGNORED_SETTINGS = (
@@ -233,10 +240,10 @@ class CTranslate2Backend:
 
     def require_options(self, options: dict[str, Any], *, sample: bool = False, glossary: bool = False) -> None:
         """Refuses options of `generate` that the engine does not have."""
-        if options.get("early_stopping", True) is not True:
+        if options.get("early_stopping", False) not in (True, False):
             raise ValueError(
-                f"early_stopping={options['early_stopping']!r}: CTranslate2 always ends with the first num_beams "
-                "finished translations. Leave it out, or leave out backend."
+                f"early_stopping={options['early_stopping']!r}: CTranslate2 has True and False. Leave it out, or "
+                "leave out backend."
             )
         known = (*ENGINE_NAMES, *OWN_OPTIONS, *(FOR_SAMPLES if sample else ()))
         for name in [*options, *(["glossary"] if glossary else [])]:
@@ -296,13 +303,15 @@ class CTranslate2Backend:
         given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
         longest = self._max_new_tokens(given, max_new_tokens, max_length)
         limits = [longest if search is None else min(longest, search.longest(len(source))) for source in sources]
-        beams = num_beams if search is None else search.num_beams
+        if search is None:
+            number: dict[str, Any] = {"beam_size": num_beams, "num_hypotheses": max(num_beams, num_return_sequences)}
+        else:
+            number = _search_length(search, max(limits), options.pop("early_stopping", False))
         results = self._translate_within(
             limits,
             [[self.source_tokens[token_id] for token_id in source] for source in sources],
             [[self.target_tokens[token_id] for token_id in prefix[1:]] for prefix in prefixes],
-            beam_size=beams,
-            num_hypotheses=max(beams, num_return_sequences),
+            **number,
             **_engine_options(options, given, sample),
         )
         ranked = [
@@ -361,7 +370,7 @@ class CTranslate2Backend:
         return self._require_engine().translate_batch(
             sources,
             prefixes if any(prefixes) else None,
-            length_penalty=0,  # gives plain log-probabilities: the penalty is applied in `_ranked`
+            length_penalty=NO_PENALTY,
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
@@ -383,6 +392,14 @@ class CTranslate2Backend:
 
 
 # --- options ---
+
+
+def _search_length(search: BeamSearchOptions, longest: int, early_stopping: bool) -> dict[str, Any]:
+    """Returns the options that say how long the engine searches."""
+    patience = PATIENCE if search.length_penalty <= HIGHEST_ALPHA else max(longest, PATIENCE)
+    if early_stopping or search.num_beams == 1:
+        patience = 1
+    return {"beam_size": search.num_beams, "patience": patience, "num_hypotheses": search.num_beams * patience}
 
 
 def _engine_options(options: dict[str, Any], given: int, do_sample: bool) -> dict[str, Any]:

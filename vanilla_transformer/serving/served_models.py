@@ -175,7 +175,7 @@ class ServedModel:
         self._require_short(translation, limit, target=True)
 
         def work() -> T:
-            translator = self._translator_with_heads if heads else self.translator
+            translator = self._translator_with_heads if heads else self.translator.fastest()
             return read(sentence, translator.attend(sentence, translation, **direction))
 
         return await asyncio.get_running_loop().run_in_executor(self._attention_thread, work)

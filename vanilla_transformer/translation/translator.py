@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 LONG_TEXTS = ("cut", "chunk")
 LARGEST_EXPONENT = 709.0  # whose exponential is a number
-WITHOUT_TORCH = ("ctranslate2",)  # engines that need no tokenizer of the library
+WITHOUT_TORCH = ("auto", "ctranslate2")  # engines that need no tokenizer of the library
 LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
 # A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
 # belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
@@ -135,7 +135,8 @@ class Translator:
         model: The model.
         tokenizer: Its tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
-        backend: The engine that decodes: `"torch"`, or `"ctranslate2"`, which is faster and must be installed.
+        backend: The engine that decodes: `"torch"`; `"ctranslate2"`, which is faster and must be installed; `"onnx"`;
+            or `"auto"`, the fastest installed one with the translations of torch. A model in memory stays in torch.
         quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
             are, `"int8"`, and more with CTranslate2.
         split_sentences: Whether a text is split into sentences, which are translated one by one and joined with the
@@ -150,7 +151,7 @@ class Translator:
         tokenizer: "PreTrainedTokenizerBase",
         target_tokenizer: "PreTrainedTokenizerBase | None" = None,
         *,
-        backend: str = "torch",
+        backend: str = "auto",
         quantization: str = "float32",
         split_sentences: bool | str = False,
         **limits: Any,
@@ -187,8 +188,9 @@ class Translator:
         name_or_path: str | Path | Sequence[str | Path],
         *,
         device: str | None = None,
-        backend: str = "torch",
+        backend: str = "auto",
         quantization: str = "float32",
+        verbose: bool = False,
         **options: Any,
     ) -> "Translator":
         """Loads model and tokenizers from a folder or the Hub.
@@ -198,8 +200,10 @@ class Translator:
                 English image captions into German. Several are an ensemble: the mean of their probabilities decides.
                 They need the same vocabulary, and torch.
             device: Where to run; a GPU if there is one.
-            backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
+            backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files, or in
+                the user's cache.
             quantization: As above.
+            verbose: Whether to log which engine `"auto"` chose and why, as a warning and not only as information.
             options: `split_sentences` as above, the limits of `set_limits`, and options of `from_pretrained` such as
                 `dtype` and `revision`.
         """
@@ -213,24 +217,29 @@ class Translator:
             raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
         if backend not in WITHOUT_TORCH:
             require_torch(f"backend={backend!r}")
+            _require_device(device)
         backend_class = backend_named(backend)
         where = {"device": device, "quantization": quantization, **options}
         if len(names) > 1:
-            if backend != "torch":
+            if backend not in ("auto", "torch"):
                 title = backend_class.title
                 raise ValueError(f"{title} can't decode an ensemble: give one model, or leave out backend.")
+            require_torch("An ensemble")
             from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
 
             _require_device(device)
             tokenizers = _load_same_tokenizers(names, **hub_options)
             return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
-        if backend not in WITHOUT_TORCH:
-            _require_device(device)
-        return cls.from_backend(
-            backend_class.from_pretrained(names[0], **where),
-            *_load_tokenizers(names[0], backend in WITHOUT_TORCH, **hub_options),
-            **own_options,
+        loaded = backend_class.from_pretrained(
+            names[0], **where, **({"verbose": verbose} if backend == "auto" else {})
         )
+        without_library = loaded.name in WITHOUT_TORCH
+        return cls.from_backend(loaded, *_load_tokenizers(names[0], without_library, **hub_options), **own_options)
+
+    def fastest(self) -> "Translator":
+        """Returns a translator without the engine that `"auto"` has for what its fastest one lacks."""
+        fast = getattr(self.backend, "fast", None)
+        return self if fast is None else Translator.from_backend(fast, self.tokenizer, self.target_tokenizer)
 
     def set_limits(
         self,

@@ -98,7 +98,7 @@ def expected():
 
 def test_the_command_line_converts_and_translates(run, expected):
     for _ in range(2):
-        done = run("-m", "vanilla_transformer", "translate", "--backend", "ctranslate2", text="\n".join(TEXTS) + "\n")
+        done = run("-m", "vanilla_transformer", "translate", text="\n".join(TEXTS) + "\n")
         assert done.stdout.splitlines() == expected, done.stderr
     assert run("-m", "vanilla_transformer", "--help").returncode == 0
     done = run("-m", "vanilla_transformer", "translate", "--help")
@@ -109,7 +109,7 @@ def test_python_splits_sentences_scores_attends_and_names_what_needs_torch(run, 
     code = f"""
 import json, sys
 from vanilla_transformer import Translator
-translator = Translator.from_pretrained("multi30k-en-de-tiny", backend="ctranslate2", split_sentences=True)
+translator = Translator.from_pretrained("multi30k-en-de-tiny", split_sentences=True)
 texts = {TEXTS!r}
 refused = []
 for call in (
@@ -144,7 +144,7 @@ print(json.dumps({{
 
 
 def test_the_server_answers(environment, tmp_path, expected):
-    words = ["serve", "--backend", "ctranslate2", "--port", "0"]
+    words = ["serve", "--port", "0"]
     command = [sys.executable, "-S", "-m", "vanilla_transformer", *words]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         try:
@@ -181,7 +181,7 @@ import sys
 import vanilla_transformer.scripts.translate as translate
 import vanilla_transformer.serving.server
 sys.argv = ["vanilla translate"]
-translate.main(["--model", {str(MODEL)!r}, "--backend", "ctranslate2", "--input", "in.txt", "--output", "out.txt"])
+translate.main(["--model", {str(MODEL)!r}, "--device", "cpu", "--input", "in.txt", "--output", "out.txt"])
 assert not {{"torch", "transformers", "pyarrow"}} & sys.modules.keys()
 """
     (tmp_path / "in.txt").write_text("\n".join(TEXTS) + "\n")

@@ -47,8 +47,10 @@ def require_understood(config: "PreTrainedConfig | SavedConfig", understood: Col
     """
     if config.model_type != OURS:
         raise ValueError(f"model_type={config.model_type!r} can't become {target}: convert a model of type {OURS!r}.")
-    is_saved = isinstance(config, SavedConfig)
-    defaults = default_fields(OURS) if is_saved else {field.name: _default_of(field) for field in fields(config)}
+    if isinstance(config, SavedConfig):
+        defaults = default_fields(OURS)
+    else:
+        defaults = {field.name: _default_of(field) for field in fields(config)}
     for name, default in defaults.items():
         value = getattr(config, name)
         if name not in (*understood, *OUTSIDE_THE_NETWORK) and value != default:

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
@@ -46,8 +46,8 @@ if TYPE_CHECKING:  # optional dependencies, and those that a saved model does no
     from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
     from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 
-    Config = VanillaTransformerConfig | SavedConfig
-    AnyTokenizer = PreTrainedTokenizerBase | SavedTokenizer
+    Config: TypeAlias = VanillaTransformerConfig | SavedConfig
+    AnyTokenizer: TypeAlias = PreTrainedTokenizerBase | SavedTokenizer
 
 
 Quantization = Literal[

@@ -3,10 +3,10 @@
     translator = Translator.from_pretrained("runs/demo/model")        # backend="auto"
     translator.backend.describe()     # 'CTranslate2: the fastest installed engine with the translations of torch'
 
-CTranslate2 decodes this package's models on a CPU where its search finds what torch's finds. Everything else is torch's,
-which is loaded at the first call that needs it: samples, glossaries, attention, options that CTranslate2 lacks, long
-texts, and strong length penalties, for which its search would take longer. Where torch is not installed, CTranslate2
-decodes what it can and names what it can't.
+CTranslate2 decodes this package's models on a CPU where its search finds what torch's finds. Everything else is
+torch's, which is loaded at the first call that needs it: samples, glossaries, attention, options that CTranslate2
+lacks, long texts, and strong length penalties, for which its search would take longer. Where torch is not installed,
+CTranslate2 decodes what it can and names what it can't.
 
 A model in memory stays in torch: it may change, as in training.
 """
@@ -64,6 +64,7 @@ class AutoBackend:
     def __init__(self, fast: CTranslate2Backend, load_in_torch: Callable[[], Backend], verbose: bool = False):
         self.fast, self._load_in_torch, self._level = fast, load_in_torch, _level(verbose)
         self._in_torch: Backend | None = None
+        self._said: set[str] = set()
 
     @classmethod
     def from_model(
@@ -167,8 +168,9 @@ class AutoBackend:
     ) -> Generated:
         reason = self._why_not_fast(search, prefixes, options)
         backend = self.fast if reason is None else self.in_torch
-        if reason is not None:
+        if reason is not None and reason not in self._said:
             logger.log(self._level, describe(reason))
+            self._said.add(reason)
         return backend.generate(sources, prefixes, search=search, num_return_sequences=num_return_sequences, **options)
 
     def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:

@@ -6,10 +6,10 @@ Neither this engine nor the conversion of this package's models needs torch and 
 once. The converted model is kept beside the model's files, in the hidden folder `.ctranslate2`, or in the user's cache
 if that folder can't be written. It is converted again when the model's files change.
 
-The engine's beam search ends when a number of translations are finished; torch's ends when no unfinished one can win.
-So twice `num_beams` finished translations are requested (`patience`) and ranked here by the length penalty of
-`beam_search`. This finds the translations and scores of torch, unless the penalty favours translations that finish much
-later: above `HIGHEST_ALPHA` the search goes on to the length limit.
+The engine's beam search ends when a number of translations are finished, torch's when no unfinished one can win. So
+twice `num_beams` finished translations are requested (`patience`) and ranked here by the length penalty of
+`beam_search`. This finds the translations and scores of torch, unless the penalty favours translations that finish
+much later: above `HIGHEST_ALPHA` the search goes on to the length limit.
 """
 
 import ctypes
@@ -118,7 +118,7 @@ class CTranslate2Backend:
         self.config, self.generation_config = config, generation_config
         self.longest_input: int | None = table_length(config)
         self.device = device
-        self._folder: Path | None = Path(folder)
+        self.folder: Path | None = Path(folder)
         self._files: dict[str, bytes] = {}  # the converted model, if its folder is gone
         self._engine: Any = None
         self._require_engine()
@@ -163,7 +163,7 @@ class CTranslate2Backend:
         with tempfile.TemporaryDirectory() as folder:
             write(Path(folder))
             backend = cls(folder, config, generation_config, device)
-            backend._folder, backend._files = None, _files_of(folder)
+            backend.folder, backend._files = None, _files_of(folder)
         return backend
 
     @classmethod
@@ -212,19 +212,19 @@ class CTranslate2Backend:
         with _ENGINE_LOCK:
             if self._engine is None:
                 self._engine = require_ctranslate2().Translator(
-                    str(self._folder or "in memory"),
+                    str(self.folder or "in memory"),
                     device=self.device.partition(":")[0],
                     device_index=int(self.device.partition(":")[2] or 0),
                     intra_threads=number_of_threads(),
-                    files=None if self._folder else self._files,
+                    files=None if self.folder else self._files,
                 )
                 _OPEN_BACKENDS.add(self)
             return self._engine
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what pickle writes: the converted model itself. Where it is read, its folder may not exist."""
-        files = _files_of(self._folder) if self._folder else self._files
-        return {**vars(self), "_engine": None, "_folder": None, "_files": files}
+        files = _files_of(self.folder) if self.folder else self._files
+        return {**vars(self), "_engine": None, "folder": None, "_files": files}
 
     @property
     def model(self) -> "CTranslate2Backend":
@@ -489,7 +489,7 @@ def _convert_files(
     tokenizers = read_tokenizers(name_or_path, **where)
     if tokenizers and can_export_saved(config) and find_weights(name_or_path, **where):
         tokenizer, target = tokenizers
-        settings = {"target_tokenizer": target, "quantization": quantization}
+        settings: dict[str, Any] = {"target_tokenizer": target, "quantization": quantization}
         export_saved(name_or_path, config, generation_config, tokenizer, folder, **settings, **where)
         return
     require_torch(f"{name_or_path} is not this package's model with a tokenizer.json in safetensors. Its conversion")

@@ -2,17 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from vanilla_transformer.models.search_options import SearchOptions
 
 
 if TYPE_CHECKING:
-    import numpy as np
-    import torch
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    Array = torch.Tensor | np.ndarray
+    Array: TypeAlias = Any  # a tensor, or a numpy array in engines without torch
 
 
 TokenIds = list[int]

@@ -70,7 +70,7 @@ class SavedTokenizer:
         return token_id
 
     def convert_ids_to_tokens(self, token_id: int) -> str:
-        return self._tokenizer.id_to_token(token_id)
+        return str(self._tokenizer.id_to_token(token_id))
 
     def get_vocab(self) -> dict[str, int]:
         return self._tokenizer.get_vocab(with_added_tokens=True)
@@ -92,11 +92,12 @@ def read_tokenizers(name_or_path: str | Path, **options: Any) -> "tuple[SavedTok
     Returns:
         The tokenizers; `None` if one of them is more than a `tokenizer.json`, so that only the library can read it.
     """
-    tokenizer = _read(name_or_path, "", options)
-    if tokenizer is None or find_file(name_or_path, f"{TARGET}/{SETTINGS}", required=False, **options) is None:
-        return tokenizer and (tokenizer, None)
+    if (tokenizer := _read(name_or_path, "", options)) is None:
+        return None
+    if find_file(name_or_path, f"{TARGET}/{SETTINGS}", required=False, **options) is None:
+        return tokenizer, None
     target = _read(name_or_path, f"{TARGET}/", options)
-    return target and (tokenizer, target)
+    return None if target is None else (tokenizer, target)
 
 
 def _read(name_or_path: str | Path, folder: str, options: dict[str, Any]) -> SavedTokenizer | None:

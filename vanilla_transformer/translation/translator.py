@@ -24,13 +24,13 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.hardware import require_torch
 from vanilla_transformer.hub.languages import Directions, Languages, languages_of
 from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model
-from vanilla_transformer.hub.saved_tokenizer import SavedTokenizer, read_tokenizers
+from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.search_options import (
     BeamSearchOptions,
     SearchOptions,
@@ -51,7 +51,7 @@ if TYPE_CHECKING:  # engines without torch need neither
 
     from vanilla_transformer.engines.engine import Array
 
-    AnyTokenizer = PreTrainedTokenizerBase | SavedTokenizer
+    AnyTokenizer: TypeAlias = Any  # the library's, or a SavedTokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -219,7 +219,7 @@ class Translator:
             require_torch(f"backend={backend!r}")
             _require_device(device)
         backend_class = backend_named(backend)
-        where = {"device": device, "quantization": quantization, **options}
+        where: dict[str, Any] = {"device": device, "quantization": quantization, **options}
         if len(names) > 1:
             if backend not in ("auto", "torch"):
                 title = backend_class.title
@@ -230,9 +230,9 @@ class Translator:
             _require_device(device)
             tokenizers = _load_same_tokenizers(names, **hub_options)
             return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
-        loaded = backend_class.from_pretrained(
-            names[0], **where, **({"verbose": verbose} if backend == "auto" else {})
-        )
+        if backend == "auto":
+            where["verbose"] = verbose
+        loaded = backend_class.from_pretrained(names[0], **where)
         without_library = loaded.name in WITHOUT_TORCH
         return cls.from_backend(loaded, *_load_tokenizers(names[0], without_library, **hub_options), **own_options)
 

@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 from starlette.routing import Route
 
 from tests.test_small_runtime import packages_in_docs
@@ -35,7 +36,8 @@ def test_what_is_copied_exists_and_holds_the_package():
 def test_its_packages_are_those_of_the_page_and_are_tested():
     (install,) = (value for value in values("RUN") if "constraints.txt" in value)
     assert install.split("constraints.txt")[1].split() == packages_in_docs()
-    pinned = {line.split("==")[0] for line in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()}
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    pinned = {canonicalize_name(line.split("==")[0]) for line in lines}
     assert set(packages_in_docs()) <= pinned
 
 

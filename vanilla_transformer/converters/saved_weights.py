@@ -52,7 +52,26 @@ def read_weights(name_or_path: str | Path, config: SavedConfig, **options: Any) 
     for name, tied in _ties(config).items():
         if name not in weights and tied in weights:
             weights[name] = weights[tied]
+    with errors_in_one_sentence(name_or_path):
+        _require_shapes(config, weights)
     return weights
+
+
+def _require_shapes(config: SavedConfig, weights: Weights) -> None:
+    """Refuses weights of another model than the config describes: an engine could read them as something else."""
+    width = config.d_model
+    for stack, tokens in (("encoder", config.vocab_size), ("decoder", config.output_vocab_size)):
+        heads, inner = (getattr(config, f"{stack}_{name}") for name in ("attention_heads", "ffn_dim"))
+        keys, values = (heads * (each or width // heads) for each in (config.d_k, config.d_v))
+        shapes = {
+            **{"embed_tokens": (tokens, width), "fc1": (inner, width), "fc2": (width, inner), "norm": (width,)},
+            **{"q_proj": (keys, width), "k_proj": (keys, width)},
+            **{"v_proj": (values, width), "out_proj": (width, values)},
+        }
+        for name, array in weights.items():
+            expected = shapes.get(name.split(".")[-2]) if name.endswith(".weight") else None
+            if name.startswith(f"model.{stack}.") and expected not in (None, array.shape):
+                raise ValueError(f"its weights {name} have the shape {array.shape}, not {expected}")
 
 
 def _array(entry: dict[str, Any]) -> np.ndarray:

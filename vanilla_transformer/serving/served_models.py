@@ -175,7 +175,7 @@ class ServedModel:
         self._require_short(translation, limit, target=True)
 
         def work() -> T:
-            translator = self._translator_with_heads if heads else self.translator.fastest()
+            translator = self._translator_with_heads if heads else _fastest(self.translator)
             return read(sentence, translator.attend(sentence, translation, **direction))
 
         return await asyncio.get_running_loop().run_in_executor(self._attention_thread, work)
@@ -213,6 +213,14 @@ class ServedModel:
                 f"tokens: split it into sentences of at most {limit:,}.",
             )
         return tokens
+
+
+def _fastest(translator: Translator) -> Translator:
+    """Returns a translator without the engine that `auto` loads for the attention of every head."""
+    fast = getattr(translator.backend, "fast", None)
+    if fast is None:
+        return translator
+    return Translator.from_backend(fast, translator.tokenizer, translator.target_tokenizer)
 
 
 @dataclass

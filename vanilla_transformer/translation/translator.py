@@ -236,11 +236,6 @@ class Translator:
         without_library = loaded.name in WITHOUT_TORCH
         return cls.from_backend(loaded, *_load_tokenizers(names[0], without_library, **hub_options), **own_options)
 
-    def fastest(self) -> "Translator":
-        """Returns a translator without the engine that `"auto"` has for what its fastest one lacks."""
-        fast = getattr(self.backend, "fast", None)
-        return self if fast is None else Translator.from_backend(fast, self.tokenizer, self.target_tokenizer)
-
     def set_limits(
         self,
         *,

@@ -120,7 +120,11 @@ class CorpusTranslation:
         from vanilla_transformer.engines.auto_engine import why_torch
 
         (model,) = self.models
-        return {"engine": "torch" if why_torch(model, self.loading.device, revision=self.loading.revision) else "auto"}
+        try:
+            reason = why_torch(model, self.loading.device, revision=self.loading.revision)
+        except ValueError:
+            return {}  # a model that is not there is reported when it is loaded
+        return {"engine": "ctranslate2" if reason is None else "torch"}
 
     def _settings(self, digest: str) -> dict[str, Any]:
         """Returns everything that the result depends on. Not the device: workers may have different ones."""

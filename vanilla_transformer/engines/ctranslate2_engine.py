@@ -82,7 +82,7 @@ OWN_OPTIONS = ("max_new_tokens", "max_length", "early_stopping")
 # Multi30k's validation set none of 1,014 translations differs from torch's with an alpha of 0, 0.6, 1 and 1.6; with a
 # patience of 1 there were up to 36. With an alpha of 2 there are 22.
 PATIENCE, HIGHEST_ALPHA = 2, 1.6
-# For several translations of a sentence: 3 of 1,014 lists of five differ, in their last places; 29 with a patience of 2.
+# For several translations: 3 of 1,014 lists of five differ, in their last places; 29 with a patience of 2.
 N_BEST_PATIENCE = 4
 # Not 0, with which the engine would end when its best hypothesis ends. The penalty is applied in `_ranked`.
 NO_PENALTY = 1e-9

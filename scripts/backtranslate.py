@@ -36,7 +36,8 @@ from typing import Any, Literal
 
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
 from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first
-from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments
+from vanilla_transformer.command_line.inference_arguments import TorchLoadingArguments as LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import Languages

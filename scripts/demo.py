@@ -60,7 +60,7 @@ def show_translations(folder: Path) -> None:
     """Prints translations of new sentences, and draws the attention of the first."""
     training_sentences = {pair["en"] for pair in demo_corpus("train")}
     sources = [sentence for sentence in SENTENCES if sentence not in training_sentences]
-    translator = Translator.from_pretrained(folder / "model")
+    translator = Translator.from_pretrained(folder / "model", backend="torch")
     translations = [best for (best,) in translator.translate(sources, attention=True)]
     print("\nSentences that are not in the training text:")
     for source, translation in zip(sources, translations, strict=True):

@@ -30,7 +30,8 @@ from sacrebleu.metrics import BLEU
 
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
 from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first
-from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments
+from vanilla_transformer.command_line.inference_arguments import TorchLoadingArguments as LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.safe_files.atomic_writes import one_line

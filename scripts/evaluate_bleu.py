@@ -53,7 +53,8 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from vanilla_transformer import Translator
-from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
+from vanilla_transformer.command_line.inference_arguments import DecodingArguments
+from vanilla_transformer.command_line.inference_arguments import TorchLoadingArguments as LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences

@@ -125,7 +125,9 @@ def write_model(run: Path, folder: Path, name: str, options: ExportArguments) ->
     """Writes the repository of a model into a folder, and checks it."""
     if not (run / "model" / "config.json").is_file():
         raise ValueError(f"{run} holds no finished run: there is no {run / 'model'}. Train it to the end first.")
-    translator = Translator.from_pretrained(run / "model", device="cpu", dtype=getattr(torch, options.dtype))
+    translator = Translator.from_pretrained(
+        run / "model", backend="torch", device="cpu", dtype=getattr(torch, options.dtype)
+    )
     card = model_card(run, translator.model, card_options(name, translator, options))
     target = translator.target_tokenizer if translator.target_tokenizer is not translator.tokenizer else None
     export(translator.model, folder, translator.tokenizer, target, card=card)

@@ -104,7 +104,7 @@ def draw(options: PlotArguments) -> list[Path]:
     require_matplotlib()
     curves = [parse_curve(curve) for curve in options.curves]
     with whole_folder(options.output_dir, made_of=PICTURES, overwrite=options.overwrite) as folder:
-        translator = Translator.from_pretrained(options.model) if options.model else None
+        translator = Translator.from_pretrained(options.model, backend="torch") if options.model else None
         if options.text is not None and translator is not None:
             draw_attention(translator, options.text, options.translation, folder)
         if options.positions:

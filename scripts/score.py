@@ -69,6 +69,7 @@ def score_pairs(options: ScoreArguments) -> float:
     pairs = pairs_in_files(options.files, source_lang, target_lang, options.columns)
     translator = Translator.from_pretrained(
         options.model,
+        backend="torch",
         device=options.device,
         max_tokens=options.max_tokens,
         max_source_tokens=options.max_source_tokens,

@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-import torch
-
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.engines.hardware import set_number_of_threads
 from vanilla_transformer.hub.languages import Languages
 
 
@@ -83,7 +82,7 @@ def serve(
     from vanilla_transformer.serving.server import serve as serve_site
 
     if options.threads is not None:
-        torch.set_num_threads(options.threads)
+        set_number_of_threads(options.threads)
     serve_site(
         make_service(options, limits, decoding, loading),
         host=options.host,

@@ -49,7 +49,7 @@ def show(options: ShowArguments) -> None:
     """Prints the table and, if asked, writes the page."""
     names = (option.name for option in fields(MaskPredictOptions))
     given = {name: value for name in names if (value := getattr(options, name, None)) is not None}
-    iterations = iterations_of(Translator.from_pretrained(options.model), options.text, **given)
+    iterations = iterations_of(Translator.from_pretrained(options.model, backend="torch"), options.text, **given)
     print(readable(iterations))
     if options.output_dir:
         with whole_folder(options.output_dir, made_of=(PAGE,), overwrite=options.overwrite) as folder:

@@ -58,7 +58,7 @@ from vanilla_transformer.command_line.inference_arguments import DecodingArgumen
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal, open_output, standard_input
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.loading import BUNDLED
+from vanilla_transformer.hub.saved_files import BUNDLED
 from vanilla_transformer.safe_files.atomic_writes import partial_of
 from vanilla_transformer.safe_files.input_files import decoded_lines, kind_of, lines_in_files
 from vanilla_transformer.translation.glossary import Glossary

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 from torch.testing import assert_close
-from transformers import HfArgumentParser
 
+from vanilla_transformer.command_line.dataclass_parser import DataclassParser
 from vanilla_transformer.command_line.verbs import VERBS
 from vanilla_transformer.scripts.explain.explain import TOPICS
 
@@ -254,13 +254,13 @@ def test_a_command_is_understood(document, command, monkeypatch, tmp_path, capsy
             return
         arguments = ["demo" if word == copy.name else word for word in arguments]
     monkeypatch.chdir(ROOT)
-    parse_dict = HfArgumentParser.parse_dict
+    dataclasses_of = DataclassParser.dataclasses_of
 
     def parse_and_stop(parser, *values, **options):
-        parse_dict(parser, *values, **options)
+        dataclasses_of(parser, *values, **options)
         raise Parsed
 
-    monkeypatch.setattr(HfArgumentParser, "parse_dict", parse_and_stop)
+    monkeypatch.setattr(DataclassParser, "dataclasses_of", parse_and_stop)
     if name == "train":  # the recipes for GPUs have bf16, which the library refuses on the CPU
         arguments += ["--use_cpu", "true", "--bf16", "false"]
     with pytest.raises(Parsed):

@@ -22,7 +22,7 @@ ROOMS = [
     "bulk_translation",
     "serving",
 ]
-HUB_LIBRARIES = {"torch", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
+HUB_LIBRARIES = {"numpy", "torch", "tqdm", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
 # Libraries that only some rooms may import.
 LIBRARIES = {
     "safe_files": {"pyarrow"},
@@ -33,7 +33,7 @@ LIBRARIES = {
     "command_line": {"yaml"},
     "bulk_translation": {"pyarrow", "ray"},
     # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
-    "serving": {"h11", "prometheus_client", "pydantic", "starlette", "turbohtml", "uvicorn"},
+    "serving": {"h11", "prometheus_client", "pydantic", "starlette", "turbohtml", "uvicorn", "yaml"},
 }
 FILES = sorted((ROOT / "vanilla_transformer").rglob("*.py"))
 

@@ -36,7 +36,7 @@ CAPTIONS_BLEU = 83.52
 
 @pytest.fixture(scope="module")
 def translator():
-    return Translator.from_pretrained(FOLDER, device="cpu")
+    return Translator.from_pretrained(FOLDER, backend="torch", device="cpu")
 
 
 def test_translations_are_those_of_the_release(translator):

@@ -15,7 +15,7 @@ from .hub import auto_classes as registration
 
 
 if TYPE_CHECKING:
-    from .hub.loading import find_model
+    from .hub.saved_files import find_model
     from .models import beam_search
     from .models import mask_predict_search as mask_predict
     from .models.configuration_mask_predict import MaskPredictConfig
@@ -59,7 +59,7 @@ _NAMES = {
     "VanillaTransformerForConditionalGeneration": "models.modeling_vanilla_transformer",
     "VanillaTransformerModel": "models.modeling_vanilla_transformer",
     "VanillaTransformerPreTrainedModel": "models.modeling_vanilla_transformer",
-    "find_model": "hub.loading",
+    "find_model": "hub.saved_files",
 }
 _MODULES = {"beam_search": "models.beam_search", "mask_predict": "models.mask_predict_search"}
 

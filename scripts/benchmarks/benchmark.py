@@ -28,6 +28,10 @@ The server under load, with its latency, beside the same model offline:
 
     vanilla benchmark serve --model runs/demo/model --input data/test.en --clients 32
 
+The first second: fresh processes until their first answer, and their memory, beside ten lines of Python:
+
+    vanilla benchmark start --rounds 5
+
 What an update and a search cost on a GPU, counted on any machine:
 
     vanilla benchmark device --preset base --vocab_size 37000
@@ -42,6 +46,7 @@ import sys
 
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks import (
+    cold_start,
     decode,
     device,
     end_to_end,
@@ -60,6 +65,7 @@ BENCHMARKS = {
     "mask_predict": mask_predict.main,
     "serve": serving_speed.main,
     "device": device.main,
+    "start": cold_start.main,
 }
 
 

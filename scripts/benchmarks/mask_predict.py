@@ -78,7 +78,7 @@ def make_systems(options: MaskPredictBenchmarkArguments, device: torch.device) -
     assert options.model is not None
     assert options.baseline is not None
     where = {"device": str(device), "dtype": getattr(torch, options.dtype)}
-    torch_baseline = Translator.from_pretrained(options.baseline, **where)
+    torch_baseline = Translator.from_pretrained(options.baseline, backend="torch", **where)
     systems = {
         REFERENCE: partial(torch_baseline, num_beams=1),
         "baseline, beam 4": partial(torch_baseline, num_beams=4),
@@ -87,7 +87,7 @@ def make_systems(options: MaskPredictBenchmarkArguments, device: torch.device) -
         engine = in_ctranslate2(torch_baseline)
         systems["baseline, CTranslate2 greedy"] = partial(engine, num_beams=1)
         systems["baseline, CTranslate2 beam 4"] = partial(engine, num_beams=4)
-    model = Translator.from_pretrained(options.model, **where)
+    model = Translator.from_pretrained(options.model, backend="torch", **where)
     for iterations in options.iterations:
         for candidates in options.length_candidates:
             name = f"mask-predict, {iterations} iterations, {candidates} lengths"

@@ -13,8 +13,8 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from vanilla_transformer.command_line.parsing import key
+from vanilla_transformer.hub.loading import find_device
 from vanilla_transformer.scripts.benchmarks.report import OutputArguments
-from vanilla_transformer.translation.translator import find_device
 
 
 T = TypeVar("T")

@@ -89,7 +89,7 @@ def measure(options: ModelsBenchmarkArguments) -> Iterator[Table]:
 def make_translators(options: ModelsBenchmarkArguments, device: torch.device) -> dict[str, Translator]:
     """All models in one backend, then all of them in the next."""
     where = {"device": str(device), "dtype": getattr(torch, options.dtype)}
-    in_torch = {name: Translator.from_pretrained(name, **where) for name in options.models}
+    in_torch = {name: Translator.from_pretrained(name, backend="torch", **where) for name in options.models}
     return {
         f"{name}, {backend}": each if backend == "torch" else in_ctranslate2(each)
         for backend in options.measured_backends()

@@ -163,13 +163,14 @@ def serving(options: ServeBenchmarkArguments, loading: LoadingArguments, *more: 
     command = [sys.executable, "-m", "vanilla_transformer.scripts.serve", *words, *more]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         try:
-            yield _address(process)
+            yield address_of(process)
         finally:
             process.terminate()
             process.communicate()
 
 
-def _address(process: "subprocess.Popen[str]") -> str:
+def address_of(process: "subprocess.Popen[str]") -> str:
+    """Waits until a server listens, and returns its address."""
     assert process.stderr is not None
     lines = []
     for line in process.stderr:

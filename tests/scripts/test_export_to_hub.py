@@ -80,7 +80,7 @@ def test_the_folder_has_all_that_loading_needs(exported):
 
 
 def test_it_loads_with_this_package_and_without_remote_code(exported, run):
-    expected = Translator.from_pretrained(run / "model", device="cpu")(list(SENTENCES))
+    expected = Translator.from_pretrained(run / "model", backend="torch", device="cpu")(list(SENTENCES))
     assert Translator.from_pretrained(exported, device="cpu")(list(SENTENCES)) == expected
     before, after = load_file(run / "model" / "model.safetensors"), load_file(exported / "model.safetensors")
     assert before.keys() == after.keys()
@@ -88,7 +88,7 @@ def test_it_loads_with_this_package_and_without_remote_code(exported, run):
 
 
 def test_it_translates_the_same_where_this_package_is_unknown(exported, run):
-    translator = Translator.from_pretrained(run / "model", device="cpu")
+    translator = Translator.from_pretrained(run / "model", backend="torch", device="cpu")
     texts = ["word 7 en", "🙂", "word " * 30]
     assert check(exported, translator, texts) == [translator(text) for text in texts]
 
@@ -181,7 +181,9 @@ def test_every_number_of_the_card_comes_from_the_run(exported, run):
     assert data["license"] == "apache-2.0"
     assert data["language"] == ["en", "de"]
     assert str(run.parent) not in card  # no paths of one machine
-    translation = Translator.from_pretrained(run / "model", device="cpu")("When does the train arrive in Berlin?")
+    translation = Translator.from_pretrained(run / "model", backend="torch", device="cpu")(
+        "When does the train arrive in Berlin?"
+    )
     assert translation
     assert f"prints `{translation}`" in card
 
@@ -314,7 +316,7 @@ def test_a_translator_does_not_make_up_missing_weights(copy):
 
 
 def test_a_changed_model_is_found_out(exported, run):
-    other = Translator.from_pretrained(run / "model", device="cpu")
+    other = Translator.from_pretrained(run / "model", backend="torch", device="cpu")
     with torch.no_grad():
         other.model.lm_head.weight.mul_(-1)
     with pytest.raises(ValueError, match="but before the export it was"):
@@ -324,7 +326,7 @@ def test_a_changed_model_is_found_out(exported, run):
 def test_code_that_does_not_run_is_found_out(copy, run):
     (copy / "modeling_vanilla_transformer.py").write_text("import a_module_that_is_not_there\n")
     with pytest.raises(ValueError, match=r"without this package: .*a_module_that_is_not_there"):
-        check(copy, Translator.from_pretrained(run / "model", device="cpu"))
+        check(copy, Translator.from_pretrained(run / "model", backend="torch", device="cpu"))
 
 
 @pytest.mark.parametrize(

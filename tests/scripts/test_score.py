@@ -21,7 +21,7 @@ def test_each_pair_has_a_line_of_scores(model_folder, files, capsys):
     score.main(["--model", str(model_folder), "--files", files, "--device", "cpu"])
     printed = capsys.readouterr()
     rows = [[float(cell) for cell in line.split("\t")] for line in printed.out.splitlines()]
-    translator = Translator.from_pretrained(model_folder, device="cpu")
+    translator = Translator.from_pretrained(model_folder, backend="torch", device="cpu")
     scores = translator.score(zip(SOURCES, TARGETS, strict=True))
     for row, expected in zip(rows, scores, strict=True):
         assert row == pytest.approx([expected.log_probability, expected.tokens, expected.perplexity], abs=1e-3)

@@ -1,1 +1,1 @@
-"""The keys of a recipe, as dataclasses for `HfArgumentParser`."""
+"""The keys of a recipe, as dataclasses for `DataclassParser`."""

@@ -16,15 +16,12 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-from transformers.utils import cached_file
-from transformers.utils.hub import extract_commit_hash
-
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.shard_formats import Corpus
 from vanilla_transformer.bulk_translation.shards import CountRows, Range, Shards
 from vanilla_transformer.command_line.inference_arguments import LoadingArguments
-from vanilla_transformer.hub.loading import find_model
+from vanilla_transformer.engines.hardware import missing_for_torch
+from vanilla_transformer.hub.saved_files import CONFIG, find_file, find_model
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import new_file
 from vanilla_transformer.safe_files.input_files import lines_in_files
@@ -116,9 +113,22 @@ class CorpusTranslation:
         """Yields the lines of all shards of a corpus of lines."""
         return lines_in_files(map(str, self.shards.files()))
 
+    def _engine(self) -> dict[str, str]:
+        """Returns what decodes, if that depends on what is installed: all workers must have the same."""
+        if self.loading.backend != "auto" or len(self.models) > 1:
+            return {}
+        from vanilla_transformer.engines.auto_engine import why_torch
+
+        (model,) = self.models
+        try:
+            reason = why_torch(model, self.loading.device, revision=self.loading.revision)
+        except ValueError:
+            return {}  # a model that is not there is reported when it is loaded
+        return {"engine": "ctranslate2" if reason is None else "torch"}
+
     def _settings(self, digest: str) -> dict[str, Any]:
         """Returns everything that the result depends on. Not the device: workers may have different ones."""
-        loading = {name: value for name, value in asdict(self.loading).items() if name != "device"}
+        loading = {name: value for name, value in asdict(self.loading).items() if name not in ("device", "verbose")}
         glossary = self.generation.get("glossary")
         terms = {"glossary": glossary.targets} if isinstance(glossary, Glossary) else {}
         reranking = {}
@@ -127,6 +137,7 @@ class CorpusTranslation:
             reranking = {"reranking": {**asdict(self.reranking), "content of the model": content}}
         return {
             "model": list(self.models),
+            **self._engine(),
             "content of the model": digest_of_models(self.models, self.loading.revision),
             "content of the input": digest,
             **self.corpus.settings(),
@@ -208,8 +219,13 @@ class _Reader:
 
 def device_of_process() -> str | None:
     """Returns the GPU of one of several processes that torchrun, Accelerate or --processes has started."""
-    rank, accelerator = os.environ.get("LOCAL_RANK"), torch.accelerator.current_accelerator(check_available=True)
-    if rank is None or accelerator is None:
+    rank = os.environ.get("LOCAL_RANK")
+    if rank is None or missing_for_torch():
+        return None
+    import torch
+
+    accelerator = torch.accelerator.current_accelerator(check_available=True)
+    if accelerator is None:
         return None
     return f"{accelerator.type}:{int(rank) % torch.accelerator.device_count()}"
 
@@ -234,6 +250,6 @@ def _digest_of_model(folder: Path) -> str:
 
 def _commit_of(name: str, revision: str) -> str | None:
     try:
-        return extract_commit_hash(cached_file(name, "config.json", revision=revision), None)
-    except OSError:
+        return Path(str(find_file(name, CONFIG, revision=revision))).parent.name
+    except ValueError:
         return None  # a model that is not there is reported when it is loaded

@@ -15,14 +15,15 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TextIO, TypeVar
-
-import pyarrow as pa
-import pyarrow.parquet as pq
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TextIO, TypeVar
 
 from vanilla_transformer import Hypothesis
 from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.safe_files.input_files import existing, json_rows, kind_of, lines_in_files, open_parquet
+
+
+if TYPE_CHECKING:  # only tables need it
+    import pyarrow as pa
 
 
 Row = TypeVar("Row")
@@ -194,7 +195,7 @@ class JsonLines(Table[JsonRow]):
 class ParquetRow(NamedTuple):
     """A row as a batch of rows and its number there, and the text in it."""
 
-    batch: pa.RecordBatch
+    batch: "pa.RecordBatch"
     number: int
     text: str
 
@@ -230,6 +231,9 @@ class Parquet(Table[ParquetRow]):
         return row.text
 
     def write(self, path: Path, translated: Iterable[tuple[ParquetRow, list[Hypothesis]]]) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         fields = self._new_fields()
         schema = pa.schema([*self._schema(), *fields])
         with pq.ParquetWriter(path, schema) as writer:
@@ -242,19 +246,24 @@ class Parquet(Table[ParquetRow]):
                 writer.write_table(pa.Table.from_arrays(columns, schema=schema))
 
     def join(self, parts: Sequence[Path], path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
         with pq.ParquetWriter(path, pa.schema([*self._schema(), *self._new_fields()])) as writer:
             for part in parts:
                 with open_parquet(part) as table:
                     for batch in table.iter_batches(ROWS_AT_A_TIME):
                         writer.write_batch(batch)
 
-    def _schema(self) -> pa.Schema:
+    def _schema(self) -> "pa.Schema":
         first = existing(self.files)[0]
         with open_parquet(first) as table:
             self.require_columns(table.schema_arrow.names, str(first))
             return table.schema_arrow.remove_metadata()
 
-    def _new_fields(self) -> list[pa.Field]:
+    def _new_fields(self) -> "list[pa.Field]":
+        import pyarrow as pa
+
         columns = zip(self.new_names, (pa.string(), pa.float64()), strict=False)
         return [pa.field(name, pa.list_(kind) if self.n_best > 1 else kind) for name, kind in columns]
 

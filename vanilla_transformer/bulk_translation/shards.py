@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from vanilla_transformer.hub.loading import read_object
+from vanilla_transformer.hub.saved_files import read_object
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json
 from vanilla_transformer.safe_files.file_locks import lock
 

@@ -17,14 +17,12 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, ClassVar, Literal
 
-import torch
-from transformers.utils import logging
-
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation, ShardWorker
 from vanilla_transformer.bulk_translation.shards import Shards
 from vanilla_transformer.command_line.parsing import key
 from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.engines.hardware import number_of_threads, set_number_of_threads
 
 
 PROGRESS_SECONDS = 1.0
@@ -71,9 +69,7 @@ def translate_shards(translation: CorpusTranslation, workers: WorkerArguments) -
 def share_cores(processes: int | None) -> None:
     """Divides the cores between processes, unless OMP_NUM_THREADS does."""
     if processes is not None and "OMP_NUM_THREADS" not in os.environ:
-        threads = max(torch.get_num_threads() // processes, 1)
-        torch.set_num_threads(threads)
-        os.environ["OMP_NUM_THREADS"] = str(threads)  # of the processes that this one starts
+        set_number_of_threads(max(number_of_threads() // processes, 1))  # also of the processes that this one starts
 
 
 # --- processes of this computer ---
@@ -221,8 +217,10 @@ def progress_shown(shards: Shards) -> Iterator[None]:
 
 
 def _show_progress(shards: Shards, stopped: threading.Event) -> None:
+    from tqdm.auto import tqdm
+
     before, is_terminal = -1, on_terminal(sys.stderr)
-    with logging.tqdm(total=shards.rows, desc="translating", unit=" rows", disable=not is_terminal) as bar:
+    with tqdm(total=shards.rows, desc="translating", unit=" rows", disable=not is_terminal) as bar:
         ended = False
         while not ended:
             ended = stopped.wait(PROGRESS_SECONDS)

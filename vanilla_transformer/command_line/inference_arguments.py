@@ -48,10 +48,10 @@ class LoadingArguments:
 
     help_group: ClassVar[str] = "loading"
 
-    backend: Literal["torch", "ctranslate2", "onnx"] = key(
-        "torch",
-        "Engine that decodes; ctranslate2 is faster and keeps its converted model beside the original; onnx takes the "
-        "output of vanilla convert onnx.",
+    backend: Literal["auto", "torch", "ctranslate2", "onnx"] = key(
+        "auto",
+        "Engine that decodes; auto is the fastest installed one with the translations of torch; ctranslate2 keeps its "
+        "converted model beside the original; onnx takes the output of vanilla convert onnx.",
     )
     quantization: str = key(
         "float32",
@@ -68,3 +68,13 @@ class LoadingArguments:
     device: str | None = key(None, "Device, for example cpu or cuda:1; by default a GPU if there is one.")
     revision: str = key("main", "Branch, tag or commit of a model on the Hub.")
     trust_remote_code: bool = key(False, "Run the model code in a model's repository on the Hub.")
+    verbose: bool = key(False, "Say which engine --backend auto chose, and why.")
+
+
+@dataclass
+class TorchLoadingArguments(LoadingArguments):
+    """How a model is loaded where results must not depend on which engines are installed."""
+
+    backend: Literal["auto", "torch", "ctranslate2", "onnx"] = key(
+        "torch", "Engine that decodes, as in vanilla translate; auto is the fastest one."
+    )

@@ -1,25 +1,18 @@
 """The command line and recipes as dataclasses, with every mistake as one sentence."""
 
 import json
-import re
 import sys
 from argparse import Action
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import field
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-from transformers.hf_argparser import HfArgumentParser, string_to_bool
-
+from vanilla_transformer.command_line.dataclass_parser import DataclassParser, as_bool
 from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
 from vanilla_transformer.command_line.program import program_name
-from vanilla_transformer.command_line.recipe_files import find_recipe
-from vanilla_transformer.models.configuration_mask_predict import MaskPredictConfig
-from vanilla_transformer.models.configuration_rnn_search import RnnSearchConfig
-from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
+from vanilla_transformer.command_line.recipe_files import find_recipe, read_recipe
 from vanilla_transformer.models.spelling import suggestion
 
 
@@ -30,7 +23,7 @@ def key(default: Any, help: str) -> Any:
     return field(default=default, metadata={"help": help})
 
 
-class _Parser(HfArgumentParser):
+class _Parser(DataclassParser):
     """Raises a ValueError with one sentence instead of printing the usage."""
 
     def error(self, message: str) -> NoReturn:
@@ -62,7 +55,7 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
     arrange(parser, types)
     recipe = {}
     if words and not words[0].startswith("-"):
-        recipe = _read_recipe(find_recipe(words.pop(0)), known)
+        recipe = read_recipe(find_recipe(words.pop(0)), known)
         _drop_replaced(recipe, words)
         actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: not the form --no_...
         parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
@@ -77,7 +70,7 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         hint = suggestion(word.split("=")[0].lstrip("-").replace("-", "_"), known | fields)
         raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
     options = vars(namespace)
-    return parser.parse_dict({name: _merged(recipe.get(name), value) for name, value in options.items()})
+    return parser.dataclasses_of({name: _merged(recipe.get(name), value) for name, value in options.items()})
 
 
 # Names that other programs have for what is an option of another kind here.
@@ -127,6 +120,10 @@ def _advice(name: str, value: str, known: set[str]) -> str | None:
 
 def _fields_of_models() -> set[str]:
     """The fields of the configs that a recipe's `model_config` sets."""
+    from vanilla_transformer.models.configuration_mask_predict import MaskPredictConfig
+    from vanilla_transformer.models.configuration_rnn_search import RnnSearchConfig
+    from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
+
     configs = (VanillaTransformerConfig, RnnSearchConfig, MaskPredictConfig)
     return {name for config in configs for name in config.__dataclass_fields__}
 
@@ -156,7 +153,7 @@ def _as_typed(name: str, value: Any, action: Action) -> Any:
     """Converts a recipe's value to what the command line would give, so that the same checks apply."""
     if value is None and action.default is not None:
         raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
-    takes_one = action.nargs != "+" and (action.type in (int, float, string_to_bool) or action.choices)
+    takes_one = action.nargs != "+" and (action.type in (int, float, as_bool) or action.choices)
     if isinstance(value, list | dict) and takes_one:
         raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
     if isinstance(value, str) and action.nargs == "+":
@@ -174,28 +171,3 @@ def _merged(recipe_value: Any, value: Any) -> Any:
         if isinstance(fields, dict):
             return {**recipe_value, **fields}
     return value
-
-
-class _Loader(yaml.SafeLoader):
-    """Reads 1e-5 as a number. YAML 1.1 requires a point in it and else reads text."""
-
-
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
-)
-
-
-def _read_recipe(path: Path, known: set[str]) -> dict[str, Any]:
-    try:
-        recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
-    if not isinstance(recipe, dict):
-        raise ValueError(
-            f"The recipe {path} holds a {type(recipe).__name__}: it must be lines of the form `key: value`."
-        )
-    for name in recipe:
-        if name not in known:
-            hint = suggestion(str(name), known)
-            raise ValueError(f"The recipe {path} has an unknown key {name!r}{hint}: see --help for all keys.")
-    return recipe

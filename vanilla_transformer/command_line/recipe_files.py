@@ -5,8 +5,13 @@ vanilla train --list_recipes
 vanilla train demo --save_recipe mine.yaml   # a copy to change
 """
 
+import re
+from collections.abc import Collection
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.safe_files.atomic_writes import write_text
@@ -46,3 +51,29 @@ def save_recipe(name_or_path: str, copy: str) -> None:
     if Path(copy).exists():
         raise ValueError(f"{copy} exists: choose another name, or delete it.")
     write_text(Path(copy), find_recipe(name_or_path).read_text(encoding="utf-8"))
+
+
+class _Loader(yaml.SafeLoader):
+    """Reads 1e-5 as a number. YAML 1.1 requires a point in it and else reads text."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+$"), list("-+.0123456789")
+)
+
+
+def read_recipe(path: Path, known: Collection[str]) -> dict[str, Any]:
+    """Reads a recipe, and refuses keys that no option has."""
+    try:
+        recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ValueError(f"The recipe {path} is not valid YAML: {error}") from error
+    if not isinstance(recipe, dict):
+        raise ValueError(
+            f"The recipe {path} holds a {type(recipe).__name__}: it must be lines of the form `key: value`."
+        )
+    for name in recipe:
+        if name not in known:
+            hint = suggestion(str(name), known)
+            raise ValueError(f"The recipe {path} has an unknown key {name!r}{hint}: see --help for all keys.")
+    return recipe

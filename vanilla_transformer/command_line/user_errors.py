@@ -9,9 +9,6 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
-
 from .program import program_name
 from .progress import late_progress_bars
 
@@ -40,7 +37,8 @@ def errors_as_sentences() -> Iterator[None]:
             raise
         _discard_output()
         # A strict dataclass wraps the error that has the sentence.
-        sentence = error.__cause__ if isinstance(error, StrictDataclassError) else error
+        is_wrapped = isinstance(error, _imported("huggingface_hub.errors", "StrictDataclassError"))
+        sentence = error.__cause__ if is_wrapped else error
         sys.exit(f"{program_name()}: {sentence}")
     except KeyboardInterrupt as interruption:
         sys.exit(128 + (signal.SIGTERM if isinstance(interruption, Terminated) else signal.SIGINT))
@@ -48,8 +46,16 @@ def errors_as_sentences() -> Iterator[None]:
 
 def _has_sentence(error: Exception) -> bool:
     """Whether a user can cause an error. `tokenizers` has only `Exception` itself for a full disk, for instance."""
-    kinds = (ValueError, OSError, ImportError, StrictDataclassError, SafetensorError)
-    return isinstance(error, kinds) or type(error) is Exception
+    kinds = (
+        *_imported("huggingface_hub.errors", "StrictDataclassError"),
+        *_imported("safetensors", "SafetensorError"),
+    )
+    return isinstance(error, (ValueError, OSError, ImportError, *kinds)) or type(error) is Exception
+
+
+def _imported(module: str, name: str) -> tuple[type[Exception], ...]:
+    """Returns an error class of a library; none if it was not imported, so that it can't have raised one."""
+    return (getattr(sys.modules[module], name),) if module in sys.modules else ()
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from vanilla_transformer.hub.loading import load_config, load_model
 from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.models.positions import SinusoidalHalvesPositions
-from vanilla_transformer.models.search_options import LIBRARY_NAMES, SEARCH, names_own_search, options_of
+from vanilla_transformer.models.search_options import SEARCH, library_names, names_own_search, options_of
 
 from .supported_models import has_position_table, position_encoding_of, position_table, require_understood
 
@@ -103,7 +103,7 @@ def _without_search(model: VanillaTransformerForConditionalGeneration) -> Genera
         options = options_of(model)
         config.length_penalty = config.length_penalty if getattr(options, "penalty", None) == "length" else None
         for name in (SEARCH, *(option.name for option in fields(options))):
-            if name not in LIBRARY_NAMES:
+            if name not in library_names():
                 vars(config).pop(name, None)
     return config
 

@@ -6,16 +6,20 @@ added to the config later is refused until the converter handles it, and no mode
 
 from collections.abc import Collection, Sequence
 from dataclasses import MISSING, Field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from transformers import PreTrainedConfig
-
-from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.positions import AddedPositions, PositionEncoding
-from vanilla_transformer.models.variants import POSITIONS
+from vanilla_transformer.hub.saved_files import SavedConfig, default_fields
 
 
+if TYPE_CHECKING:  # importing them imports torch, which a conversion from saved files does not need
+    import torch
+    from transformers import PreTrainedConfig
+
+    from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
+    from vanilla_transformer.models.positions import PositionEncoding
+
+
+OURS = "vanilla_transformer"  # the model type that converters take
 # Fields that do not change what a trained model computes: used in training only, about outputs, or plain records.
 OUTSIDE_THE_NETWORK = (
     *(
@@ -33,7 +37,7 @@ OUTSIDE_THE_NETWORK = (
 )
 
 
-def require_understood(config: PreTrainedConfig, understood: Collection[str], target: str) -> None:
+def require_understood(config: "PreTrainedConfig | SavedConfig", understood: Collection[str], target: str) -> None:
     """Refuses a config with a field that is not at its default and that the converter does not understand.
 
     Args:
@@ -41,16 +45,17 @@ def require_understood(config: PreTrainedConfig, understood: Collection[str], ta
         understood: The fields that the converter handles, besides those outside the network.
         target: What the model would become.
     """
-    if config.model_type != VanillaTransformerConfig.model_type:
-        raise ValueError(
-            f"model_type={config.model_type!r} can't become {target}: convert a model of type "
-            f"{VanillaTransformerConfig.model_type!r}."
-        )
-    for field in fields(config):
-        value, default = getattr(config, field.name), _default_of(field)
-        if field.name not in (*understood, *OUTSIDE_THE_NETWORK) and value != default:
+    if config.model_type != OURS:
+        raise ValueError(f"model_type={config.model_type!r} can't become {target}: convert a model of type {OURS!r}.")
+    if isinstance(config, SavedConfig):
+        defaults = default_fields(OURS)
+    else:
+        defaults = {field.name: _default_of(field) for field in fields(config)}
+    for name, default in defaults.items():
+        value = getattr(config, name)
+        if name not in (*understood, *OUTSIDE_THE_NETWORK) and value != default:
             raise ValueError(
-                f"{field.name}={value!r} can't become {target}, which only has {default!r}: train a model with that."
+                f"{name}={value!r} can't become {target}, which only has {default!r}: train a model with that."
             )
 
 
@@ -58,21 +63,29 @@ def _default_of(field: Field) -> Any:
     return field.default if field.default_factory is MISSING else field.default_factory()
 
 
-def position_encoding_of(config: VanillaTransformerConfig) -> PositionEncoding:
+def position_encoding_of(config: "VanillaTransformerConfig") -> "PositionEncoding":
     """Makes the encoder's position encoding that a config names, without drawing from torch's random numbers."""
+    import torch
+
+    from vanilla_transformer.models.variants import POSITIONS
+
     with torch.random.fork_rng(devices=[]):
         return POSITIONS[config.position_encoding].load()(config, config.encoder_attention_heads, False)
 
 
-def has_position_table(encoding: PositionEncoding) -> bool:
+def has_position_table(encoding: "PositionEncoding") -> bool:
     """Whether the encoding adds one vector for each position to the embeddings, and nothing else."""
+    from vanilla_transformer.models.positions import AddedPositions
+
     return type(encoding).encode is AddedPositions.encode
 
 
-@torch.no_grad()
-def position_table(encoding: PositionEncoding, length: int, device: torch.device | str = "cpu") -> torch.Tensor:
+def position_table(encoding: "PositionEncoding", length: int, device: "torch.device | str" = "cpu") -> "torch.Tensor":
     """Returns the vectors that an encoding adds at the first positions [length, D]."""
-    return encoding(torch.arange(length, device=device))
+    import torch
+
+    with torch.no_grad():
+        return encoding(torch.arange(length, device=device))
 
 
 def require_quantization(quantization: str, known: Sequence[str]) -> None:

@@ -6,31 +6,28 @@
     translate(ctranslate2.Translator("models/en-de"), [tokenizer("The cat sleeps.").tokens()])
 
 The engine computes what the model does: pre- or post-norm, tied embeddings or not, one vocabulary or two. Positions
-are exported as a table, so even sinusoids have a longest sequence. Tokens that the model's generation settings forbid
+are exported as a table, so even sinusoids have a longest sequence. A saved model is converted from its files, without
+torch and transformers (`export_saved`). Tokens that the model's generation settings forbid
 (OPUS-MT's `bad_words_ids` forbid padding) get a bias that makes them impossible.
 
 Its beam search is not quite the paper's. It divides by length^alpha, not by ((5 + length) / 6)^alpha, and it ends with
 the first `num_beams` finished translations. That is `beam_search.search(penalty="length")` with `early_stopping=True`.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
-import torch
-from torch import nn
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+import numpy as np
 
-from vanilla_transformer.hub.loading import require_finite
-from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.modeling_vanilla_transformer import (
-    VanillaTransformerAttention,
-    VanillaTransformerForConditionalGeneration,
-    VanillaTransformerStack,
-)
+from vanilla_transformer.hub.saved_files import SavedConfig, SavedGenerationConfig
 
+from .saved_weights import LEARNED, Weights, has_known_positions, position_tables, read_weights
 from .supported_models import (
+    OURS,
     has_position_table,
     position_encoding_of,
     position_table,
@@ -39,16 +36,24 @@ from .supported_models import (
 )
 
 
-if TYPE_CHECKING:  # an optional dependency: imported where it is needed
+if TYPE_CHECKING:  # optional dependencies, and those that a saved model does not need
     import ctranslate2
     from ctranslate2.specs.model_spec import LayerSpec
     from ctranslate2.specs.transformer_spec import TransformerSpec
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+    from vanilla_transformer.hub.saved_tokenizer import SavedTokenizer
+    from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
+    from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
+
+    Config: TypeAlias = VanillaTransformerConfig | SavedConfig
+    AnyTokenizer: TypeAlias = PreTrainedTokenizerBase | SavedTokenizer
 
 
 Quantization = Literal[
     "float32", "float16", "bfloat16", "int16", "int8", "int8_float32", "int8_float16", "int8_bfloat16"
 ]
-# The config fields that this converter handles; `_require_expressible` checks some of their values.
+# The config fields that this converter handles; `require_expressible` checks some of their values.
 UNDERSTOOD = (
     *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
     *("encoder_attention_heads", "decoder_attention_heads", "encoder_ffn_dim", "decoder_ffn_dim", "d_k", "d_v"),
@@ -68,15 +73,16 @@ ACTIVATIONS = {
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
 }
+POSITIONS = "model.{}.embed_positions.table"  # the position table of a stack among the weights
 IMPOSSIBLE = -1e4  # as a bias of a logit; float16 can represent it
 
 
 def export(
-    model: VanillaTransformerForConditionalGeneration,
-    tokenizer: PreTrainedTokenizerBase,
+    model: "VanillaTransformerForConditionalGeneration",
+    tokenizer: "PreTrainedTokenizerBase",
     folder: str | Path,
     *,
-    target_tokenizer: PreTrainedTokenizerBase | None = None,
+    target_tokenizer: "PreTrainedTokenizerBase | None" = None,
     quantization: str = "float32",
     max_positions: int | None = None,
 ) -> None:
@@ -91,19 +97,90 @@ def export(
         max_positions: The longest source or translation, for position encodings without a limit;
             `max_position_embeddings` by default. A bounded encoding, such as learned positions, is written as it is.
     """
+    from vanilla_transformer.hub.loading import require_finite
+
     require_quantization(quantization, get_args(Quantization))
     config = model.config
-    _require_expressible(config)
+    require_expressible(config)
     require_finite(model)
+    length = table_length(config, max_positions)
+    weights = {name: tensor.float().cpu().numpy() for name, tensor in model.state_dict().items()}
+    for stack, module in (("encoder", model.model.encoder), ("decoder", model.model.decoder)):
+        table = position_table(module.embed_positions, length, module.embed_tokens.weight.device)
+        weights[POSITIONS.format(stack)] = table.float().cpu().numpy()
+    spec = specification(config, weights, model.generation_config.bad_words_ids)
+    _write(spec, config, tokenizer, target_tokenizer, quantization, folder)
+
+
+def export_saved(
+    name_or_path: str | Path,
+    config: SavedConfig,
+    generation_config: SavedGenerationConfig,
+    tokenizer: "AnyTokenizer",
+    folder: str | Path,
+    *,
+    target_tokenizer: "AnyTokenizer | None" = None,
+    quantization: str = "float32",
+    max_positions: int | None = None,
+    **options: Any,
+) -> None:
+    """Writes a saved model into an existing folder, from its files.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        config: Its config.
+        generation_config: Its decoding settings.
+        tokenizer: As in `export`, as are the next arguments up to `max_positions`.
+        folder: The folder.
+        target_tokenizer: The target's tokenizer.
+        quantization: Type of the weights.
+        max_positions: The longest sequence.
+        options: Options of `from_pretrained` that say where the files are.
+    """
+    require_quantization(quantization, get_args(Quantization))
+    require_expressible(config)
+    weights = read_weights(name_or_path, config, **options)
+    for name, array in weights.items():
+        if not np.isfinite(array).all():
+            raise ValueError(
+                f"{name_or_path} has weights that are not numbers (NaN or infinity) in {name}: its training diverged "
+                "or its file is damaged. Use an earlier checkpoint, or download it again."
+            )
+    try:
+        for stack, table in position_tables(config, weights, table_length(config, max_positions)).items():
+            weights[POSITIONS.format(stack)] = table
+        spec = specification(config, weights, generation_config.bad_words_ids)
+    except KeyError as error:
+        raise ValueError(
+            f"{name_or_path} has no weights {error.args[0]}: its files are not those of one whole model. Download or "
+            "save the model again."
+        ) from error
+    _write(spec, config, tokenizer, target_tokenizer, quantization, folder)
+
+
+def can_export_saved(config: SavedConfig) -> bool:
+    """Whether `export_saved` knows how such a model computes its positions."""
+    return config.model_type == OURS and has_known_positions(config)
+
+
+def _write(
+    spec: "TransformerSpec",
+    config: "Config",
+    tokenizer: "AnyTokenizer",
+    target_tokenizer: "AnyTokenizer | None",
+    quantization: str,
+    folder: str | Path,
+) -> None:
     source = vocabulary(tokenizer, config.vocab_size)
     target = vocabulary(target_tokenizer or tokenizer, config.output_vocab_size, as_target=True)
-    spec = specification(model, table_length(config, max_positions))
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
     if tokenizer.unk_token is not None:
         spec.config.unk_token = tokenizer.unk_token
     spec.config.decoder_start_token = spec.config.bos_token = target[_start_token_id(config)]
     spec.config.eos_token = target[_end_token_id(config)]
+    if "bfloat16" in quantization and find_spec("torch") is None:
+        raise ImportError(f"quantization={quantization!r} is written by torch: install torch, or choose float16.")
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
@@ -140,7 +217,7 @@ def translate(
     return [result.hypotheses[0] for result in results]
 
 
-def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int, *, as_target: bool = False) -> list[str]:
+def vocabulary(tokenizer: "AnyTokenizer", size: int, *, as_target: bool = False) -> list[str]:
     """Returns the tokens of a tokenizer in the order of their ids, with invented names for ids that it lacks.
 
     Args:
@@ -157,28 +234,37 @@ def vocabulary(tokenizer: PreTrainedTokenizerBase, size: int, *, as_target: bool
     return [tokens.get(token_id, f"<unused {token_id}>") for token_id in range(size)]
 
 
-def table_length(config: PreTrainedConfig, max_positions: int | None = None) -> int:
+def table_length(config: "PreTrainedConfig | SavedConfig", max_positions: int | None = None) -> int:
     """Returns how many positions an exported model has.
 
     Args:
         config: The config of this package's model or of MarianMT.
         max_positions: The number for position encodings without a limit; `max_position_embeddings` by default.
     """
-    is_ours = config.model_type == VanillaTransformerConfig.model_type
-    limit = position_encoding_of(config).max_length if is_ours else None
-    return limit or max_positions or config.max_position_embeddings
+    return longest_sequence_of(config) or max_positions or config.max_position_embeddings
 
 
-def specification(model: VanillaTransformerForConditionalGeneration, max_positions: int) -> "TransformerSpec":
-    """Returns the engine's description of the model, with weights and without vocabularies.
+def longest_sequence_of(config: "PreTrainedConfig | SavedConfig") -> int | None:
+    """Returns how many positions the model itself has; `None` if there is no limit."""
+    if config.model_type != OURS:
+        return None
+    if isinstance(config, SavedConfig):
+        return config.max_position_embeddings if config.position_encoding == LEARNED else None
+    return position_encoding_of(config).max_length
+
+
+def specification(
+    config: "Config", weights: Weights, forbidden_words: Iterable[Sequence[int]] | None = None
+) -> "TransformerSpec":
+    """Returns the engine's description of a model, with weights and without vocabularies.
 
     Args:
-        model: The model.
-        max_positions: Length of the position tables.
+        config: Its config.
+        weights: Its weights, and its position tables under the names `POSITIONS`.
+        forbidden_words: `bad_words_ids` of its generation config; those of one token are written.
     """
     specs = require_ctranslate2().specs
-    config = model.config
-    _require_expressible(config)
+    require_expressible(config)
     common = {
         "pre_norm": config.norm_placement == "pre",
         "activation": specs.Activation[ACTIVATIONS[config.activation_function]],
@@ -195,15 +281,17 @@ def specification(model: VanillaTransformerForConditionalGeneration, max_positio
             **common,
         ),
     )
+    filler = _Filler(weights, config)
     spec.config.layer_norm_epsilon = config.layer_norm_eps
-    spec.encoder.embeddings[0].weight = _copy(model.model.encoder.embed_tokens.weight)
-    spec.decoder.embeddings.weight = _copy(model.model.decoder.embed_tokens.weight)
-    _fill_stack(spec.encoder, model.model.encoder, max_positions)
-    _fill_stack(spec.decoder, model.model.decoder, max_positions)
-    _fill_linear(spec.decoder.projection, model.lm_head)
-    if forbidden := [ids[0] for ids in model.generation_config.bad_words_ids or [] if len(ids) == 1]:
-        bias = torch.zeros(config.output_vocab_size) if model.lm_head.bias is None else spec.decoder.projection.bias
-        spec.decoder.projection.bias = bias.index_fill(0, torch.tensor(forbidden), IMPOSSIBLE)
+    spec.encoder.embeddings[0].weight = filler.copy("model.encoder.embed_tokens.weight")
+    spec.decoder.embeddings.weight = filler.copy("model.decoder.embed_tokens.weight")
+    filler.stack(spec.encoder, "encoder")
+    filler.stack(spec.decoder, "decoder")
+    filler.linear(spec.decoder.projection, "lm_head")
+    if forbidden := [ids[0] for ids in forbidden_words or [] if len(ids) == 1]:
+        bias = spec.decoder.projection.bias if config.output_bias else np.zeros(config.output_vocab_size, np.float32)
+        bias[forbidden] = IMPOSSIBLE
+        spec.decoder.projection.bias = bias
     return spec
 
 
@@ -216,68 +304,84 @@ def require_ctranslate2() -> ModuleType:
     return ctranslate2
 
 
-def _fill_stack(spec: "LayerSpec", stack: VanillaTransformerStack, max_positions: int) -> None:
-    device = stack.embed_tokens.weight.device
-    spec.position_encodings.encodings = _copy(position_table(stack.embed_positions, max_positions, device))
-    spec.scale_embeddings = stack.embed_tokens.scale
-    for layer_spec, layer in zip(spec.layer, stack.layers, strict=True):
-        _fill_attention(layer_spec.self_attention, layer.self_attn, layer.self_attn_residual.norm)
-        if hasattr(layer, "encoder_attn"):
-            _fill_attention(layer_spec.attention, layer.encoder_attn, layer.encoder_attn_residual.norm)
-        _fill_norm(layer_spec.ffn.layer_norm, layer.feed_forward_residual.norm)
-        _fill_linear(layer_spec.ffn.linear_0, layer.feed_forward.fc1)
-        _fill_linear(layer_spec.ffn.linear_1, layer.feed_forward.fc2)
-    if stack.config.norm_placement == "pre":
-        _fill_norm(spec.layer_norm, stack.norm)
+class _Filler:
+    """Puts the weights of a model into the engine's description.
 
-
-def _fill_attention(spec: "LayerSpec", attention: VanillaTransformerAttention, norm: nn.LayerNorm) -> None:
-    """Joins projections of the same states into one matrix, as the engine has them.
-
-    In self-attention these are queries, keys and values, in attention to the source keys and values.
+    Args:
+        weights: The weights by name.
+        config: The config.
     """
-    projections = [attention.q_proj, attention.k_proj, attention.v_proj]
-    parts = [projections] if len(spec.linear) == 2 else [projections[:1], projections[1:]]
-    for linear, part in zip(spec.linear, [*parts, [attention.out_proj]], strict=True):
-        _fill_linear(linear, *part)
-    _fill_norm(spec.layer_norm, norm)
+
+    def __init__(self, weights: Weights, config: "Config"):
+        self.weights, self.config = weights, config
+
+    def stack(self, spec: "LayerSpec", name: str) -> None:
+        spec.position_encodings.encodings = self.copy(POSITIONS.format(name))
+        spec.scale_embeddings = math.sqrt(self.config.d_model) if self.config.scale_embedding else 1.0
+        for index, layer in enumerate(spec.layer):
+            prefix = f"model.{name}.layers.{index}."
+            self.attention(layer.self_attention, f"{prefix}self_attn")
+            if name == "decoder":
+                self.attention(layer.attention, f"{prefix}encoder_attn")
+            self.norm(layer.ffn.layer_norm, f"{prefix}feed_forward_residual.norm")
+            self.linear(layer.ffn.linear_0, f"{prefix}feed_forward.fc1")
+            self.linear(layer.ffn.linear_1, f"{prefix}feed_forward.fc2")
+        if self.config.norm_placement == "pre":
+            self.norm(spec.layer_norm, f"model.{name}.norm")
+
+    def attention(self, spec: "LayerSpec", name: str) -> None:
+        """Joins projections of the same states into one matrix, as the engine has them.
+
+        In self-attention these are queries, keys and values, in attention to the source keys and values.
+        """
+        projections = [f"{name}.{each}_proj" for each in ("q", "k", "v")]
+        parts = [projections] if len(spec.linear) == 2 else [projections[:1], projections[1:]]
+        for linear, part in zip(spec.linear, [*parts, [f"{name}.out_proj"]], strict=True):
+            self.linear(linear, *part)
+        self.norm(spec.layer_norm, f"{name}_residual.norm")
+
+    def linear(self, spec: "LayerSpec", *names: str) -> None:
+        spec.weight = self.copy(*(f"{name}.weight" for name in names))
+        if f"{names[0]}.bias" in self.weights:
+            spec.bias = self.copy(*(f"{name}.bias" for name in names))
+
+    def norm(self, spec: "LayerSpec", name: str) -> None:
+        spec.gamma, spec.beta = self.copy(f"{name}.weight"), self.copy(f"{name}.bias")
+
+    def copy(self, *names: str) -> np.ndarray:
+        """Joins arrays into a new one. CTranslate2 rounds weights in place, so it must not get the model's."""
+        return np.concatenate([self.weights[name] for name in names])
 
 
-def _fill_linear(spec: "LayerSpec", *layers: nn.Linear) -> None:
-    spec.weight = _copy(*(layer.weight for layer in layers))
-    if layers[0].bias is not None:
-        spec.bias = _copy(*(layer.bias for layer in layers))
-
-
-def _fill_norm(spec: "LayerSpec", norm: nn.LayerNorm) -> None:
-    spec.gamma, spec.beta = _copy(norm.weight), _copy(norm.bias)
-
-
-def _copy(*tensors: torch.Tensor) -> torch.Tensor:
-    """Joins tensors into a new one in float32. CTranslate2 rounds weights in place, so it must not get the model's."""
-    return torch.cat([tensor.detach().to("cpu", torch.float32) for tensor in tensors])
-
-
-def _start_token_id(config: VanillaTransformerConfig) -> int:
+def _start_token_id(config: "Config") -> int:
     if config.decoder_start_token_id is None:
         raise ValueError("decoder_start_token_id=None: CTranslate2 needs the decoder's first token; set it.")
     return config.decoder_start_token_id
 
 
-def _end_token_id(config: VanillaTransformerConfig) -> int:
+def _end_token_id(config: "Config") -> int:
     match config.eos_token_id:
         case int(token_id) | [int(token_id)]:
             return token_id
     raise ValueError(f"eos_token_id={config.eos_token_id}: CTranslate2 needs one end of sentence; set it to one.")
 
 
-def _require_expressible(config: VanillaTransformerConfig) -> None:
+def require_expressible(config: "Config") -> None:
     """Refuses a config that the engine can't represent, by the name of the field."""
     require_understood(config, UNDERSTOOD, "a CTranslate2 model")
-    if not has_position_table(position_encoding_of(config)):
+    if isinstance(config, SavedConfig):
+        has_table = has_known_positions(config)
+    else:
+        has_table = has_position_table(position_encoding_of(config))
+    if not has_table:
         raise ValueError(
             f"position_encoding={config.position_encoding!r} can't become a CTranslate2 model, which only adds "
             "vectors to embeddings: train a model with such an encoding."
+        )
+    if config.norm_placement not in ("post", "pre"):
+        raise ValueError(
+            f"norm_placement={config.norm_placement!r} can't become a CTranslate2 model: train a model with 'post' or "
+            "'pre'."
         )
     if config.activation_function not in ACTIVATIONS:
         raise ValueError(

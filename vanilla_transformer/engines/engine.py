@@ -2,12 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Protocol
-
-import torch
-from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, TypeAlias
 
 from vanilla_transformer.models.search_options import SearchOptions
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    Array: TypeAlias = Any  # a tensor, or a numpy array in engines without torch
 
 
 TokenIds = list[int]
@@ -28,15 +31,17 @@ class Generated(NamedTuple):
 class Attention(NamedTuple):
     """Attention weights of one sentence pair with S source and T target tokens, without padding, on the CPU.
 
+    They are tensors in torch and numpy arrays in engines without it.
+
     Args:
         encoder: Self-attention of the encoder: [layers, heads, S, S]; `None` for a recurrent encoder.
         decoder: Self-attention of the decoder: [layers, heads, T, T]; `None` for a recurrent decoder.
         cross: Attention of the decoder to the source: [layers, heads, T, S].
     """
 
-    encoder: torch.Tensor | None
-    decoder: torch.Tensor | None
-    cross: torch.Tensor
+    encoder: "Array | None"
+    decoder: "Array | None"
+    cross: "Array"
 
 
 class Backend(Protocol):
@@ -56,9 +61,9 @@ class Backend(Protocol):
     @classmethod
     def from_model(
         cls,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        target_tokenizer: "PreTrainedTokenizerBase | None" = None,
         *,
         quantization: str = "float32",
     ) -> "Backend":
@@ -75,11 +80,11 @@ class Backend(Protocol):
         """What `translator.model` returns: an object with `config` and `generation_config`."""
 
     @property
-    def config(self) -> PreTrainedConfig:
+    def config(self) -> Any:
         """The model's config."""
 
     @property
-    def generation_config(self) -> GenerationConfig:
+    def generation_config(self) -> Any:
         """The decoding settings that the model brings along."""
 
     @property

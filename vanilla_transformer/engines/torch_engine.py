@@ -225,8 +225,8 @@ def longest_sequence(model: PreTrainedModel) -> int | None:
 
 
 def _weights_of(layers: tuple[torch.Tensor, ...], row: int, queries: int, keys: int) -> torch.Tensor:
-    """Returns the weights [layers, heads, queries, keys] of a row of the batch."""
-    return torch.stack([layer[row, :, :queries, :keys] for layer in layers]).cpu()
+    """Returns the weights [layers, heads, queries, keys] of a row of the batch, in float32: numpy has no bfloat16."""
+    return torch.stack([layer[row, :, :queries, :keys] for layer in layers]).float().cpu()
 
 
 def _have_same_tensors(model: PreTrainedModel, other: PreTrainedModel) -> bool:

@@ -28,7 +28,12 @@ def register() -> None:
         if name in sys.modules:
             action()
         else:
-            _AFTER_IMPORT.actions[name] = action
+            after_import(name, action)
+
+
+def after_import(name: str, action: Callable[[], Any]) -> None:
+    """Runs an action when a module that is not imported yet has been imported."""
+    _AFTER_IMPORT.actions[name] = action
     if _AFTER_IMPORT not in sys.meta_path:
         sys.meta_path.insert(0, _AFTER_IMPORT)
 

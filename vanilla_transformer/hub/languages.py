@@ -9,12 +9,13 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
-from transformers.utils import cached_file
+from .saved_files import errors_in_one_sentence, find_file, find_model
 
-from .loading import errors_in_one_sentence, find_model, load_config
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 
 class Languages(NamedTuple):
@@ -47,7 +48,7 @@ DIRECTIONS = "directions"  # of the config of a model with several
 Directions = tuple[Languages, ...]
 
 
-def languages_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Languages:
+def languages_of(config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Languages:
     """Returns the languages that a config records, or else its tokenizer.
 
     A model with several directions has a source language if they all share it, and so for the target.
@@ -61,7 +62,7 @@ def languages_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | 
     return _recorded(vars(config)) or _recorded(getattr(tokenizer, "init_kwargs", {}))
 
 
-def directions_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase | None = None) -> Directions:
+def directions_of(config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Directions:
     """Returns the directions that a config records, or else its tokenizer; none if they are not known."""
     if several := _several(config):
         return several
@@ -82,34 +83,34 @@ def load_languages(name_or_path: str | Path, **options: Any) -> Languages:
         name_or_path: Folder, or name on the Hub.
         options: Options of `from_pretrained` such as `revision`.
     """
-    name_or_path = find_model(name_or_path)
+    from .loading import load_config
+
     languages = languages_of(load_config(name_or_path, **options))
     if languages:
         return languages
-    options.pop("trust_remote_code", None)  # a JSON file runs no code
+    path = find_file(name_or_path, "tokenizer_config.json", required=False, **options)
     with errors_in_one_sentence(name_or_path):
-        path = cached_file(
-            name_or_path, "tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
-        )
         return Languages() if path is None else _recorded(json.loads(Path(path).read_text(encoding="utf-8")))
 
 
 def load_directions(name_or_path: str | Path, **options: Any) -> Directions:
     """Returns the directions of a model as `load_languages` returns its languages."""
+    from .loading import load_config
+
     if several := _several(load_config(find_model(name_or_path), **options)):
         return several
     languages = load_languages(name_or_path, **options)
     return (languages,) if languages else ()
 
 
-def record_languages(config: PreTrainedConfig, languages: Languages) -> None:
+def record_languages(config: "PreTrainedConfig", languages: Languages) -> None:
     """Writes languages into the config of any model, as far as they are known."""
     for name, language in zip(FIELDS, languages, strict=True):
         if language is not None:
             setattr(config, name, language)
 
 
-def record_directions(config: PreTrainedConfig, directions: Sequence[Languages]) -> None:
+def record_directions(config: "PreTrainedConfig", directions: Sequence[Languages]) -> None:
     """Writes the directions of a model into its config, in place of those that are there."""
     if len(directions) == 1:
         vars(config).pop(DIRECTIONS, None)
@@ -176,7 +177,7 @@ def differ(language: str, other: str) -> bool:
     return first != second and min(len(first), 4) == min(len(second), 4)
 
 
-def _several(config: PreTrainedConfig) -> Directions:
+def _several(config: "PreTrainedConfig") -> Directions:
     recorded = getattr(config, DIRECTIONS, None)
     return tuple(map(Languages.parse, recorded)) if isinstance(recorded, list) else ()
 

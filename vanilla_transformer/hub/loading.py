@@ -9,18 +9,11 @@ numbers, and ignores a `generation_config.json` that it can't read. Here each ra
 folder and the remedy. No code of a model's folder runs unless `trust_remote_code` is set, and nobody is asked for it.
 """
 
-import json
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.resources import files
 from itertools import chain
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
-from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import validate_repo_id
 from safetensors import safe_open
 from transformers import (
     AutoConfig,
@@ -33,27 +26,23 @@ from transformers import (
 )
 from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
 
-from vanilla_transformer.models.search_options import all_options, require_values
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
+from .saved_files import (
+    BUNDLED,
+    GENERATION_CONFIG,
+    HUB_OPTIONS,
+    LOADING_ERRORS,
+    errors_in_one_sentence,
+    find_model,
+    hub_options,
+    read_object,
+    read_settings,
+    reason_of,
+)
 
-# What the library raises when files are missing, damaged or those of another model. It does not check what it reads,
-# so a damaged file may raise anything. `tokenizers` raises `Exception` itself.
-LOADING_ERRORS = (Exception,)
-GENERATION_CONFIG = "generation_config.json"
+
 QUANTIZED = "quantization_config"  # of a config whose weights the library itself unpacks
-# Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
-HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
-
-
-BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
-
-
-def find_model(name_or_path: str | Path) -> str | Path:
-    """Returns the folder of a model that comes with the package, or else the name or path as it is."""
-    if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
-        return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
-    return name_or_path
 
 
 def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedModel:
@@ -67,8 +56,8 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
         options: Other options of `from_pretrained`, such as `revision`, `dtype` and `device_map`. By default weights
             keep the type they have in the file.
     """
-    _require_readable_settings(name_or_path, **_hub_options(options))
-    _require_fitting_weights(name_or_path, trust_remote_code=trust_remote_code, **_hub_options(options))
+    _require_readable_settings(name_or_path, **hub_options(options))
+    _require_fitting_weights(name_or_path, trust_remote_code=trust_remote_code, **hub_options(options))
     with errors_in_one_sentence(name_or_path):
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
             find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
@@ -102,22 +91,11 @@ def load_generation_config(name_or_path: str | Path, config: PreTrainedConfig, *
         config: The model's config.
         options: Options of `from_pretrained` that say where the files are.
     """
-    options = _hub_options(options)
+    options = hub_options(options)
     if not _require_readable_settings(name_or_path, **options):
         return GenerationConfig.from_model_config(config)
     with errors_in_one_sentence(name_or_path):
         return GenerationConfig.from_pretrained(find_model(name_or_path), **options)
-
-
-def read_object(path: str | Path) -> dict[str, Any]:
-    """Reads a JSON file that must hold an object."""
-    try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is not valid JSON ({reason_of(error)}): restore or download it again.") from error
-    if not isinstance(content, dict):
-        raise ValueError(f"{path} holds a JSON {type(content).__name__}, not an object: restore or download it again.")
-    return content
 
 
 def require_finite(model: PreTrainedModel, name: str | Path = "The model") -> None:
@@ -186,41 +164,8 @@ def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool
         )
     if path is None:
         return False
-    settings = read_object(path)
-    try:
-        require_values(**{name: settings.get(name) for name in all_options()})
-    except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+    read_settings(path)
     return True
-
-
-def _hub_options(options: dict[str, Any]) -> dict[str, Any]:
-    """Returns the options that say where files are."""
-    return {name: value for name, value in options.items() if name in HUB_OPTIONS and name != "trust_remote_code"}
-
-
-@contextmanager
-def errors_in_one_sentence(name_or_path: str | Path) -> Iterator[None]:
-    """Turns the library's loading errors into one `ValueError` of one sentence."""
-    try:
-        yield
-    except LOADING_ERRORS as error:
-        reason = "there is no such folder" if _is_missing_path(name_or_path) else reason_of(error)
-        raise ValueError(
-            f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a "
-            "name on the Hub."
-        ) from error
-
-
-def _is_missing_path(name_or_path: str | Path) -> bool:
-    """Whether this is a path that does not exist, and can't be a name on the Hub."""
-    if Path(name_or_path).exists():
-        return False
-    try:
-        validate_repo_id(str(name_or_path))
-    except HFValidationError:
-        return True
-    return False
 
 
 def find_device(name: str | None) -> torch.device:
@@ -234,14 +179,6 @@ def find_device(name: str | None) -> torch.device:
         seen = "no accelerator" if accelerator is None else f"no {device.type}, only {accelerator.type}"
         raise ValueError(f"device={name!r}: this torch sees {seen}. Give {accelerator or 'cpu'}, or leave it out.")
     return device
-
-
-def reason_of(error: Exception) -> str:
-    """Returns the first line of an error's message, without the full stop."""
-    if isinstance(error, UnpicklingError):
-        return "its weights are a pickle with more than tensors, which is not opened: get them as safetensors"
-    lines = str(error).strip().splitlines()
-    return lines[0].rstrip(" .:") if lines else "a file is empty or truncated"
 
 
 def load_tokenizers(
@@ -264,3 +201,20 @@ def load_tokenizers(
         if not target_file:
             return tokenizer, None
         return tokenizer, AutoTokenizer.from_pretrained(name_or_path, subfolder=TARGET, **options)
+
+
+__all__ = [
+    "BUNDLED",
+    "HUB_OPTIONS",
+    "LOADING_ERRORS",
+    "errors_in_one_sentence",
+    "find_device",
+    "find_model",
+    "load_config",
+    "load_generation_config",
+    "load_model",
+    "load_tokenizers",
+    "read_object",
+    "reason_of",
+    "require_finite",
+]

@@ -19,10 +19,10 @@ from transformers.utils import TransformersKwargs
 from .beam_search import search
 from .label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
 from .search_options import (
-    LIBRARY_NAMES,
     SEARCH,
     BeamSearchOptions,
     SearchOptions,
+    library_names,
     names_own_search,
     require_supported,
     stored_options,
@@ -77,7 +77,7 @@ class TranslationHead:
     ) -> tuple[GenerationConfig, dict[str, Any]]:
         """Takes the name and the options of a search too, from the call or from the generation config."""
         names = (SEARCH, *(option.name for option in fields(self.search_options)))
-        given = {name: kwargs.pop(name) for name in names if name in kwargs and name not in LIBRARY_NAMES}
+        given = {name: kwargs.pop(name) for name in names if name in kwargs and name not in library_names()}
         config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
         for name, value in given.items():
             setattr(config, name, value)

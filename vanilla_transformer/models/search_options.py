@@ -11,16 +11,25 @@ A saved model says in its `generation_config` which search its values are meant 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, ClassVar, Literal, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
 
-from transformers import GenerationConfig
+
+if TYPE_CHECKING:  # importing it imports torch, which other engines do not need
+    from transformers import GenerationConfig
 
 
 Length = TypeVar("Length")  # an int, or a tensor of lengths
 SEARCH = "search"  # the key of a generation config that names its search
-LIBRARY_NAMES = frozenset(vars(GenerationConfig()))  # options that the library's `generate` knows
 MOST = 1000  # beams, for instance: a million, in a file that someone else wrote, would take all memory
 STORED_MAX_LENGTH = 1024  # of a saved model without a limit of positions
+# What the library's `generate` does if a config does not say, of the options that are compared here: its trainer
+# writes all of them.
+LIBRARY_DEFAULTS: dict[str, Any] = {
+    **{"num_beams": 1, "length_penalty": 1.0, "early_stopping": False, "num_beam_groups": 1, "diversity_penalty": 0.0},
+    **{"repetition_penalty": 1.0, "encoder_repetition_penalty": 1.0, "no_repeat_ngram_size": 0},
+    **{"encoder_no_repeat_ngram_size": 0, "min_length": 0, "temperature": 1.0, "top_k": 50, "top_p": 1.0},
+}
 
 PENALTIES: dict[str, Callable[[Any], Any]] = {
     # Wu et al. 2016, "Google's Neural Machine Translation System", equation 14; the paper uses this one.
@@ -175,7 +184,7 @@ def search_of(model: Any) -> type[SearchOptions]:
     return getattr(model, "search_options", BeamSearchOptions)
 
 
-def names_own_search(model: Any, config: GenerationConfig) -> bool:
+def names_own_search(model: Any, config: "GenerationConfig") -> bool:
     """Whether a generation config says that its values are meant for the model's search."""
     name, own = getattr(config, SEARCH, None), search_of(model).name
     if name not in (None, own):
@@ -199,7 +208,7 @@ def options_of(model: Any, **given: Any) -> SearchOptions:
     return search(**{**_stored(model, search, chosen), **chosen})
 
 
-def stored_options(config: GenerationConfig, search: type[SearchOptions]) -> dict[str, Any]:
+def stored_options(config: "GenerationConfig", search: type[SearchOptions]) -> dict[str, Any]:
     """The options that a generation config holds."""
     values = {option.name: getattr(config, option.name, None) for option in fields(search)}
     return {name: value for name, value in values.items() if value is not None}
@@ -210,9 +219,7 @@ def _stored(model: Any, search: type[SearchOptions], given: dict[str, Any]) -> d
     stored = stored_options(config, search)
     if names_own_search(model, config):
         return stored
-    # The library's trainer writes all its defaults into a config, so they count as unset.
-    defaults = config._get_default_generation_params()
-    stored = {name: value for name, value in stored.items() if value != defaults.get(name)}
+    stored = {name: value for name, value in stored.items() if value != LIBRARY_DEFAULTS.get(name)}
     if "length_penalty" in stored and "length_penalty" not in given:
         stored.setdefault("penalty", "length")  # the library's meaning
     return stored
@@ -255,6 +262,14 @@ def store_options(model: Any, **given: Any) -> None:
 # --- options of `generate` that a search does not have ---
 
 
+@cache
+def library_names() -> frozenset[str]:
+    """The options that the library's `generate` knows."""
+    from transformers import GenerationConfig
+
+    return frozenset(vars(GenerationConfig()))
+
+
 # Their neutral values beside the library's defaults, and what to do instead.
 REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "force_words_ids": ((), "give glossary={source term: target term} to a Translator"),
@@ -269,7 +284,7 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
 ONLY_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 
 
-def require_supported(config: GenerationConfig, given: dict[str, Any], *, sample: bool) -> None:
+def require_supported(config: "GenerationConfig", given: dict[str, Any], *, sample: bool) -> None:
     """Refuses options of `generate` that a search does not have, given or in a generation config.
 
     Values that are the library's defaults count as unset: its trainer writes them.
@@ -279,10 +294,9 @@ def require_supported(config: GenerationConfig, given: dict[str, Any], *, sample
         given: Options of a call.
         sample: Whether translations are drawn at random, not searched for.
     """
-    defaults = config._get_default_generation_params()
     for name, (neutral, advice) in REFUSED.items():
         for value, where in ((given.get(name), ""), (getattr(config, name, None), " in the generation config")):
-            if value is not None and value not in neutral and value != defaults.get(name):
+            if value is not None and value not in neutral and value != LIBRARY_DEFAULTS.get(name):
                 raise ValueError(f"{name}={value!r:.60}{where} is not supported: {advice}.")
     for name in ONLY_SAMPLING:
         if not sample and given.get(name) is not None:

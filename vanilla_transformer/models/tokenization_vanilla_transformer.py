@@ -10,10 +10,13 @@ import copy
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
-from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+
+if TYPE_CHECKING:  # importing them imports torch, which other engines do not need
+    from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 
 Algorithm = Literal["bpe", "wordpiece", "unigram"]
@@ -39,7 +42,7 @@ def train_tokenizer(
     lowercase: bool = False,
     min_frequency: int = 2,
     show_progress: bool = True,
-) -> PreTrainedTokenizerFast:
+) -> "PreTrainedTokenizerFast":
     """Learns a vocabulary from texts.
 
     The texts are read once and not kept in memory. Memory grows with the number of distinct words (BPE, WordPiece) or
@@ -60,6 +63,8 @@ def train_tokenizer(
         A tokenizer whose `tokenizer(source, text_target=target)` gives `input_ids`, `attention_mask` and `labels`.
         Both sides end with `</s>`.
     """
+    from transformers import PreTrainedTokenizerFast
+
     _check_choices(algorithm, normalization)
     smallest = len(SPECIAL_TOKENS) + len(BYTES) * (2 if algorithm == "wordpiece" else 1)
     if vocab_size < smallest:
@@ -89,7 +94,7 @@ def train_tokenizer(
 
 
 def save_tokenizers(
-    folder: str | Path, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
+    folder: str | Path, tokenizer: "PreTrainedTokenizerBase", target_tokenizer: "PreTrainedTokenizerBase | None" = None
 ) -> None:
     """Saves tokenizers as `load_tokenizers` reads them: the target's is in a subfolder.
 
@@ -103,7 +108,7 @@ def save_tokenizers(
         target_tokenizer.save_pretrained(Path(folder) / TARGET)
 
 
-def with_mask_token(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
+def with_mask_token(tokenizer: "PreTrainedTokenizerBase") -> "PreTrainedTokenizerBase":
     """Returns a tokenizer that has `<mask>`: the same one, or a copy with one more token at the end.
 
     Args:
@@ -121,7 +126,7 @@ def language_tag(language: str) -> str:
     return f">>{language}<<"
 
 
-def with_language_tags(tokenizer: PreTrainedTokenizerBase, languages: Iterable[str]) -> PreTrainedTokenizerBase:
+def with_language_tags(tokenizer: "PreTrainedTokenizerBase", languages: Iterable[str]) -> "PreTrainedTokenizerBase":
     """Returns a tokenizer that has a tag for each target language: the same one, or a copy with more tokens.
 
     A tag is a plain token that no normalisation changes: a special one would be split (`split_special_tokens`). It
@@ -140,7 +145,7 @@ def with_language_tags(tokenizer: PreTrainedTokenizerBase, languages: Iterable[s
     return tagging
 
 
-def language_tags(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+def language_tags(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:
     """Returns the target languages that a tokenizer has tags for, and the id of each tag."""
     added = sorted(tokenizer.get_added_vocab().items(), key=lambda entry: entry[1])
     return {token[2:-2]: token_id for token, token_id in added if token.startswith(">>") and token.endswith("<<")}

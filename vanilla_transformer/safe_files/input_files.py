@@ -9,10 +9,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
-import pyarrow.parquet as pq
+
+if TYPE_CHECKING:  # only tables need it
+    import pyarrow.parquet as pq
 
 
 def kind_of(path: Path) -> str:
@@ -76,8 +77,11 @@ def json_rows(path: Path) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 @contextmanager
-def open_parquet(path: Path) -> Iterator[pq.ParquetFile]:
+def open_parquet(path: Path) -> "Iterator[pq.ParquetFile]":
     """Opens a Parquet file, which may be gzipped. An error while it is read names it."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
     with tempfile.TemporaryFile() as plain, _open(path) as file:
         if path.suffix == ".gz":  # Parquet is read from its end, and a gzip stream cannot seek there
             shutil.copyfileobj(file, plain)

@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from vanilla_transformer.translation.translator import Hypothesis
 
 from .words import END, spelled, word_attention
 
 
 if TYPE_CHECKING:
-    import torch
+    from vanilla_transformer.engines.engine import Array
 
 
 Tokens = tuple[str, ...]
@@ -35,7 +37,7 @@ class AttentionMaps:
     """
 
     kind: str
-    weights: "torch.Tensor"
+    weights: "Array"
     rows: Sequence[str]
     columns: Sequence[str]
     rows_are: str
@@ -55,7 +57,7 @@ def maps_of(hypothesis: Hypothesis) -> list[AttentionMaps]:
     source, written, read = hypothesis.source_tokens, hypothesis.tokens, hypothesis.read_tokens
     reading, writing = "source token that attends", "token being written"
     read_from, written_before = "source token attended to", "token the decoder has read"
-    kinds: list[tuple[str, torch.Tensor | None, Tokens, Tokens, str, str, str]] = [
+    kinds: list[tuple[str, Array | None, Tokens, Tokens, str, str, str]] = [
         (
             *("encoder self-attention", hypothesis.encoder_attention, source, source, reading, read_from),
             "While reading, each token of the text gathers what it needs from the other tokens of the text.",
@@ -97,5 +99,5 @@ def attention_data(sentence: str, hypothesis: Hypothesis, *, heads: bool = True)
     return data
 
 
-def _rounded(weights: "torch.Tensor") -> list[Any]:
-    return weights.double().round(decimals=4).tolist()
+def _rounded(weights: "Array") -> list[Any]:
+    return np.asarray(weights, np.float64).round(4).tolist()

@@ -1,7 +1,9 @@
 """The models that a server offers, by name and by language."""
 
 import asyncio
+import logging
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
@@ -9,12 +11,11 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import metadata_load
-from transformers.utils import cached_file, logging
+import yaml
 
-from vanilla_transformer.engines import OnnxBackend
+from vanilla_transformer.engines.hardware import missing_for_torch
 from vanilla_transformer.hub.languages import Languages, agreed_languages
-from vanilla_transformer.hub.loading import find_model
+from vanilla_transformer.hub.saved_files import find_file
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.translation.translator import Hypothesis, Translator
 
@@ -25,7 +26,7 @@ from .errors import RequestError, shown
 from .words import WordAttention, word_attention
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -101,7 +102,7 @@ class ServedModel:
             fields: Other fields of the class.
         """
         loading = loading or {}
-        if loading.get("backend") == OnnxBackend.name:
+        if loading.get("backend") == "onnx":
             raise ValueError(
                 "backend='onnx': the server needs attention for its page and for inline tags, which exported graphs "
                 "do not return. Serve the model with torch or ctranslate2."
@@ -174,7 +175,7 @@ class ServedModel:
         self._require_short(translation, limit, target=True)
 
         def work() -> T:
-            translator = self._translator_with_heads if heads else self.translator
+            translator = self._translator_with_heads if heads else _fastest(self.translator)
             return read(sentence, translator.attend(sentence, translation, **direction))
 
         return await asyncio.get_running_loop().run_in_executor(self._attention_thread, work)
@@ -189,6 +190,9 @@ class ServedModel:
         except ValueError:
             if self.load_with_heads is None:
                 raise
+            if missing := missing_for_torch():
+                names = " and ".join(missing)
+                raise RequestError(400, f"heads: this server runs without {names}, which every head needs.") from None
             return self.load_with_heads()
         return self.translator
 
@@ -209,6 +213,14 @@ class ServedModel:
                 f"tokens: split it into sentences of at most {limit:,}.",
             )
         return tokens
+
+
+def _fastest(translator: Translator) -> Translator:
+    """Returns a translator without the engine that `auto` loads for the attention of every head."""
+    fast = getattr(translator.backend, "fast", None)
+    if fast is None:
+        return translator
+    return Translator.from_backend(fast, translator.tokenizer, translator.target_tokenizer)
 
 
 @dataclass
@@ -326,9 +338,9 @@ class ModelTranslator:
 def read_card(name_or_path: str | Path) -> dict[str, Any]:
     """What a model's card (README.md) says for the page: `description` and the texts of `widget` in its header."""
     try:
-        optional = {"_raise_exceptions_for_missing_entries": False, "_raise_exceptions_for_connection_errors": False}
-        path = cached_file(find_model(name_or_path), "README.md", **optional)
-        header = (path and metadata_load(path)) or {}
+        path = find_file(name_or_path, "README.md", required=False)
+        match = path and re.match(r"\s*---\r?\n(.*?)\r?\n---\s", path.read_text(encoding="utf-8"), re.DOTALL)
+        header = (match and yaml.safe_load(match[1])) or {}
         texts = [str(example["text"]) for example in header.get("widget") or []]
         return {"description": str(header.get("description") or ""), "examples": texts}
     except Exception as error:  # a card is written by hand, and no reason not to serve the model

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 import json
+import logging
 import signal
 import socket
 import sys
@@ -14,7 +15,6 @@ import h11
 import uvicorn
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
-from transformers.utils import logging
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .access_limits import Limits
@@ -22,7 +22,7 @@ from .batching import RETRY
 from .routes import Service, make_app
 
 
-logger = logging.get_logger(__name__)
+logger = logging.getLogger(__name__)
 
 HEADER_SECONDS = 10.0
 LINGER_SECONDS = 2.0

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
+import numpy as np
 
 from vanilla_transformer.translation.translator import Hypothesis
 
@@ -28,7 +28,7 @@ class WordAttention:
 
     source: list[Span]
     target: list[Span]
-    weights: torch.Tensor
+    weights: np.ndarray
 
     @property
     def alignment(self) -> list[int]:
@@ -49,12 +49,12 @@ def word_attention(source: str, hypothesis: Hypothesis, layer: int | None = None
         layer: Index of the decoder layer; by default the last but one, which aligns best.
     """
     assert hypothesis.attention is not None
-    layers = hypothesis.attention
-    tokens = layers[max(len(layers) - 2, 0) if layer is None else layer].mean(0).float()  # [T, S]
+    layers = np.asarray(hypothesis.attention, np.float32)
+    tokens = layers[max(len(layers) - 2, 0) if layer is None else layer].mean(0)  # [T, S]
     source_spans, target_spans = word_spans(source), word_spans(hypothesis.text)
     columns = _membership(words_of_tokens(hypothesis.source_tokens, source), len(source_spans))
     rows = _membership(words_of_tokens(hypothesis.tokens, hypothesis.text), len(target_spans))[:, :-1]
-    rows = rows / rows.sum(0).clamp(min=1)
+    rows = rows / rows.sum(0).clip(min=1)
     return WordAttention(source_spans, target_spans, rows.T @ tokens @ columns)
 
 
@@ -90,9 +90,9 @@ def words_of_tokens(tokens: Sequence[str], text: str) -> list[int | None]:
     return owners
 
 
-def _membership(owners: Sequence[int | None], words: int) -> torch.Tensor:
+def _membership(owners: Sequence[int | None], words: int) -> np.ndarray:
     """[tokens, words + 1], with a 1 where a token is part of a word; the last column is for all other tokens."""
-    matrix = torch.zeros(len(owners), words + 1)
+    matrix = np.zeros((len(owners), words + 1), np.float32)
     for token, owner in enumerate(owners):
         matrix[token, words if owner is None else owner] = 1
     return matrix

@@ -9,9 +9,12 @@ Source terms are found as whole words, whatever their case. The longest term win
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import torch
-from transformers import PreTrainedTokenizerBase
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedTokenizerBase
 
 
 FIRST_LETTER_WITHOUT_SPACES = "\u2e80"  # from here on are the scripts of East Asia, which put no spaces between words
@@ -67,13 +70,15 @@ def _whole_words(term: str) -> str:
     return before + r"\s+".join(map(re.escape, term.split())) + after
 
 
-def continuing_tokens(tokenizer: PreTrainedTokenizerBase, vocab_size: int) -> torch.Tensor | None:
+def continuing_tokens(tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> "torch.Tensor | None":
     """Marks the tokens that continue the word before them [V]; `None` for a tokenizer that does not show it.
 
     Args:
         tokenizer: The target's tokenizer.
         vocab_size: Tokens that the model writes.
     """
+    import torch  # the search that needs this is torch's
+
     vocabulary = getattr(tokenizer, "target_encoder", None) or tokenizer.get_vocab()
     if not any(token.startswith(WORD_STARTS) for token in vocabulary):
         return None

@@ -12,12 +12,14 @@ A model with one direction is told nothing.
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
-
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+from typing import TYPE_CHECKING, ClassVar
 
 from vanilla_transformer.hub.languages import Directions, Languages, directions_of, fitting_directions
 from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
+
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True)
@@ -37,10 +39,10 @@ class Convention:
         """Returns the text with what goes in front of it."""
         return text
 
-    def set_languages(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> None:
+    def set_languages(self, tokenizer: "PreTrainedTokenizerBase", languages: Languages) -> None:
         """Tells the tokenizer the languages, if it has them as a state."""
 
-    def first_tokens(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> list[int]:
+    def first_tokens(self, tokenizer: "PreTrainedTokenizerBase", languages: Languages) -> list[int]:
         """Returns the tokens that a translation starts with, after the decoder's first token."""
         return []
 
@@ -101,13 +103,13 @@ class LanguageCodes(Convention):
 
     tells_source = True
 
-    def set_languages(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> None:
+    def set_languages(self, tokenizer: "PreTrainedTokenizerBase", languages: Languages) -> None:
         if languages.source is not None:
             tokenizer.src_lang = languages.source
         if languages.target is not None:
             tokenizer.tgt_lang = languages.target
 
-    def first_tokens(self, tokenizer: PreTrainedTokenizerBase, languages: Languages) -> list[int]:
+    def first_tokens(self, tokenizer: "PreTrainedTokenizerBase", languages: Languages) -> list[int]:
         if languages.target is None:
             return []
         names = getattr(tokenizer, "lang_code_to_token", {})  # M2M100 has __de__ for de
@@ -131,7 +133,7 @@ class TextPrefixes(Convention):
         return any(text.startswith(words) for _, words in self.words)
 
 
-def convention_of(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> Convention:
+def convention_of(config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase") -> Convention:
     """Returns the convention of a model, by its config and tokenizer."""
     directions = directions_of(config, tokenizer)
     if tags := tuple(language_tags(tokenizer)):
@@ -149,13 +151,13 @@ def _languages_of_tags(tags: Iterable[str]) -> tuple[str, ...]:
     return tuple(tag[2:-2] for tag in tags)
 
 
-def _codes(tokenizer: PreTrainedTokenizerBase) -> tuple[str, ...]:
+def _codes(tokenizer: "PreTrainedTokenizerBase") -> tuple[str, ...]:
     if hasattr(tokenizer, "lang_code_to_token"):
         return tuple(tokenizer.lang_code_to_token)
     return tuple(token for token in tokenizer.all_special_tokens if re.fullmatch(r"[a-z]{2,3}_[A-Z][A-Za-z]+", token))
 
 
-def _prefixes(config: PreTrainedConfig) -> tuple[tuple[Languages, str], ...]:
+def _prefixes(config: "PreTrainedConfig") -> tuple[tuple[Languages, str], ...]:
     """Returns the words in front of the text for each direction of a T5."""
     tasks = getattr(config, "task_specific_params", None) or {}
     found = []

@@ -13,26 +13,24 @@ Any encoder-decoder of the library that translates can be used: this package's, 
 Several threads may share one `Translator`.
 """
 
+import logging
 import math
 import re
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import Any
-
-import torch
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vanilla_transformer.engines import Backend, backend_named
-from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
-from vanilla_transformer.engines.torch_engine import TorchBackend, longest_sequence
+from vanilla_transformer.engines.hardware import require_torch
 from vanilla_transformer.hub.languages import Directions, Languages, languages_of
-from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, find_model, load_tokenizers
+from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model
+from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.search_options import (
     BeamSearchOptions,
     SearchOptions,
@@ -45,13 +43,22 @@ from vanilla_transformer.models.search_options import (
 from .glossary import Glossary, continuing_tokens
 from .language_conventions import Convention, convention_of
 from .long_texts import MAX_SOURCE_TOKENS, Pieces
-from .required_terms import LexicalConstraints
 
 
-logger = logging.get_logger(__name__)
+if TYPE_CHECKING:  # engines without torch need neither
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+    from vanilla_transformer.engines.engine import Array
+
+    AnyTokenizer: TypeAlias = Any  # the library's, or a SavedTokenizer
+
+logger = logging.getLogger(__name__)
 
 LONG_TEXTS = ("cut", "chunk")
 MOST_BEAMS_FOR_TERMS = 32  # more beams take time, and long terms are completed with these, too
+LARGEST_EXPONENT = 709.0  # whose exponential is a number
+WITHOUT_TORCH = ("auto", "ctranslate2")  # engines that need no tokenizer of the library
 LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
 # A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
 # belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
@@ -85,9 +92,9 @@ class Hypothesis:
     source_tokens: tuple[str, ...] = ()
     tokens: tuple[str, ...] = ()
     read_tokens: tuple[str, ...] = ()
-    attention: torch.Tensor | None = None
-    decoder_attention: torch.Tensor | None = None
-    encoder_attention: torch.Tensor | None = None
+    attention: "Array | None" = None
+    decoder_attention: "Array | None" = None
+    encoder_attention: "Array | None" = None
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
@@ -118,7 +125,8 @@ class TranslationProbability:
 
     @property
     def perplexity(self) -> float:
-        return float(torch.tensor(-self.log_probability / self.tokens, dtype=torch.float64).exp())
+        exponent = -self.log_probability / self.tokens
+        return math.exp(exponent) if exponent < LARGEST_EXPONENT else math.inf
 
 
 class Translator:
@@ -128,7 +136,8 @@ class Translator:
         model: The model.
         tokenizer: Its tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
-        backend: The engine that decodes: `"torch"`, or `"ctranslate2"`, which is faster and must be installed.
+        backend: The engine that decodes: `"torch"`; `"ctranslate2"`, which is faster and must be installed; `"onnx"`;
+            or `"auto"`, the fastest installed one with the translations of torch. A model in memory stays in torch.
         quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
             are, `"int8"`, and more with CTranslate2.
         split_sentences: Whether a text is split into sentences, which are translated one by one and joined with the
@@ -139,11 +148,11 @@ class Translator:
 
     def __init__(
         self,
-        model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        model: "PreTrainedModel",
+        tokenizer: "PreTrainedTokenizerBase",
+        target_tokenizer: "PreTrainedTokenizerBase | None" = None,
         *,
-        backend: str = "torch",
+        backend: str = "auto",
         quantization: str = "float32",
         split_sentences: bool | str = False,
         **limits: Any,
@@ -152,15 +161,16 @@ class Translator:
         self.backend: Backend = backend_named(backend).from_model(
             model, tokenizer, target_tokenizer, quantization=quantization
         )
-        self.tokenizer, self.target_tokenizer = tokenizer, target_tokenizer or tokenizer
+        self.tokenizer: AnyTokenizer = tokenizer
+        self.target_tokenizer: AnyTokenizer = target_tokenizer or tokenizer
         self.split_sentences = split_sentences
 
     @classmethod
     def from_backend(
         cls,
         backend: Backend,
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase | None = None,
+        tokenizer: "AnyTokenizer",
+        target_tokenizer: "AnyTokenizer | None" = None,
         *,
         split_sentences: bool | str = False,
         **limits: Any,
@@ -179,8 +189,9 @@ class Translator:
         name_or_path: str | Path | Sequence[str | Path],
         *,
         device: str | None = None,
-        backend: str = "torch",
+        backend: str = "auto",
         quantization: str = "float32",
+        verbose: bool = False,
         **options: Any,
     ) -> "Translator":
         """Loads model and tokenizers from a folder or the Hub.
@@ -190,8 +201,10 @@ class Translator:
                 English image captions into German. Several are an ensemble: the mean of their probabilities decides.
                 They need the same vocabulary, and torch.
             device: Where to run; a GPU if there is one.
-            backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files.
+            backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files, or in
+                the user's cache.
             quantization: As above.
+            verbose: Whether to log which engine `"auto"` chose and why, as a warning and not only as information.
             options: `split_sentences` as above, the limits of `set_limits`, and options of `from_pretrained` such as
                 `dtype` and `revision`.
         """
@@ -203,15 +216,26 @@ class Translator:
         names = [find_model(name) for name in several]
         if not names:
             raise ValueError("There is no model to load: give at least one folder or name on the Hub.")
+        if backend not in WITHOUT_TORCH:
+            require_torch(f"backend={backend!r}")
+            _require_device(device)
         backend_class = backend_named(backend)
-        if len(names) > 1 and backend != TorchBackend.name:
-            raise ValueError(f"{backend_class.title} can't decode an ensemble: give one model, or leave out backend.")
-        find_device(device)  # a wrong name is reported before anything is loaded
-        tokenizers = _load_same_tokenizers(names, **hub_options)
-        where = {"device": device, "quantization": quantization, **options}
+        where: dict[str, Any] = {"device": device, "quantization": quantization, **options}
         if len(names) > 1:
+            if backend not in ("auto", "torch"):
+                title = backend_class.title
+                raise ValueError(f"{title} can't decode an ensemble: give one model, or leave out backend.")
+            require_torch("An ensemble")
+            from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
+
+            _require_device(device)
+            tokenizers = _load_same_tokenizers(names, **hub_options)
             return cls.from_backend(EnsembleBackend.from_members(names, **where), *tokenizers, **own_options)
-        return cls.from_backend(backend_class.from_pretrained(names[0], **where), *tokenizers, **own_options)
+        if backend == "auto":
+            where["verbose"] = verbose
+        loaded = backend_class.from_pretrained(names[0], **where)
+        without_library = loaded.name in WITHOUT_TORCH
+        return cls.from_backend(loaded, *_load_tokenizers(names[0], without_library, **hub_options), **own_options)
 
     def set_limits(
         self,
@@ -324,6 +348,8 @@ class Translator:
         empty = Hypothesis("", None if sample else 0.0)
         if attention:
             self.backend.require_support("attention=True")
+            import torch
+
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
         if isinstance(target_lang, str) and isinstance(source_lang, str | None):
             self._languages("", source_lang, target_lang, zero_shot)  # refuses now what all texts would be refused for
@@ -334,7 +360,7 @@ class Translator:
         numbered = enumerate(requests, start=first_number)
         in_pieces = bool(split_sentences) or self.long_texts == "chunk"
         total = None if in_pieces else _length_of(texts)
-        bar = logging.tqdm(total=total, desc="translating", unit=" texts", disable=not progress)
+        bar = _bar(progress, total=total, desc="translating", unit=" texts")
         # A generator starts with the first `next`. All checks above run now.
         run = partial(self._translate_windows, decoding=decoding, empty=empty, attention=attention, bar=bar)
         if not in_pieces:
@@ -362,7 +388,7 @@ class Translator:
         """
         self.backend.require_support("score()")
         given = Languages(source_lang, target_lang)
-        bar = logging.tqdm(desc="scoring", unit=" pairs", disable=not progress)
+        bar = _bar(progress, desc="scoring", unit=" pairs")
         return self._score_windows(pairs, given, bar)
 
     def attend(
@@ -539,7 +565,7 @@ class Translator:
         terms = [self._encode_part(number, term) for term in request.glossary.terms_for(text)]
         ids = self._encode(number, text, request.languages)
         if len(_SENTENCE_END.findall(text)) >= SEVERAL_SENTENCES:
-            logger.warning_once(
+            _warn_once(
                 "A text has several sentences, but models are trained on single ones and may drop the rest: "
                 "split_sentences=True (--split_sentences) translates sentence by sentence."
             )
@@ -603,6 +629,8 @@ class Translator:
             max_length = decoding.length.max_length(longest, len(prefixes[0]), self.backend.longest_input)
             options = {"max_length": max_length, **options}
         if (needed := sources[0].shape[1]) and isinstance(search, BeamSearchOptions):
+            from .required_terms import LexicalConstraints
+
             # Room for hypotheses with some of the terms.
             search = replace(search, num_beams=search.num_beams + min(needed, MOST_BEAMS_FOR_TERMS))
             terms = [source.terms for source in sources]
@@ -626,7 +654,7 @@ class Translator:
             translations[index] = translation
         return translations
 
-    def _continues_word(self) -> torch.Tensor | None:
+    def _continues_word(self) -> "torch.Tensor | None":
         config = self.backend.config
         sizes = (getattr(config, name, None) for name in ("target_vocab_size", "decoder_vocab_size", "vocab_size"))
         with _TOKENIZER_LOCK:
@@ -698,10 +726,31 @@ class _Source:
         return len(self.prefix), sum(map(len, self.terms))
 
 
+def _require_device(name: str | None) -> None:
+    """Refuses a wrong name before anything is loaded."""
+    from vanilla_transformer.hub.loading import find_device
+
+    find_device(name)
+
+
+def _load_tokenizers(
+    name: str | Path, without_library: bool, **options: Any
+) -> "tuple[AnyTokenizer, AnyTokenizer | None]":
+    """Loads the tokenizers of a model, for an engine without torch also without the library where that is possible."""
+    if without_library and (tokenizers := read_tokenizers(name, **options)):
+        return tokenizers
+    require_torch(f"The tokenizer of {name}")
+    from vanilla_transformer.hub.loading import load_tokenizers
+
+    return load_tokenizers(name, **options)
+
+
 def _load_same_tokenizers(
     names: Sequence[str | Path], **options: Any
-) -> tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]:
+) -> "tuple[PreTrainedTokenizerBase, PreTrainedTokenizerBase | None]":
     """Loads the tokenizers of the first model, and refuses other models with other vocabularies."""
+    from vanilla_transformer.hub.loading import load_tokenizers
+
     first = load_tokenizers(names[0], **options)
     for name in names[1:]:
         for side, other in zip(first, load_tokenizers(name, **options), strict=True):
@@ -819,7 +868,7 @@ def _without_impossible_terms(
     return without
 
 
-def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tuple[str, ...]:
+def _readable_tokens(tokenizer: "AnyTokenizer", ids: list[int]) -> tuple[str, ...]:
     """Returns the text of each token, or its name if it has no text."""
     with _TOKENIZER_LOCK:
         return tuple(
@@ -827,4 +876,23 @@ def _readable_tokens(tokenizer: PreTrainedTokenizerBase, ids: list[int]) -> tupl
         )
 
 
-__all__ = ["Hypothesis", "TranslationProbability", "Translator", "find_device", "longest_sequence"]
+@cache
+def _warn_once(message: str) -> None:
+    logger.warning(message)
+
+
+def _bar(show: bool, **options: Any) -> Any:
+    """A progress bar, or nothing that looks like one."""
+    if not show:
+        return _NoBar()
+    from tqdm.auto import tqdm
+
+    return tqdm(**options)
+
+
+class _NoBar(nullcontext):
+    def update(self, number: int) -> None:
+        """Shows nothing."""
+
+
+__all__ = ["Hypothesis", "TranslationProbability", "Translator"]

@@ -18,7 +18,8 @@ def test_a_recipe_is_found_by_name_and_a_file_of_that_name_first(tmp_path, monke
     monkeypatch.chdir(tmp_path)
     (tmp_path / "demo").write_text("dataset: demo\n")
     assert find_recipe("demo").read_text() == "dataset: demo\n"
-    with pytest.raises(ValueError, match=r"There is no recipe 'dmo' \(did you mean 'demo'\?\): give a name \(course, demo, "):
+    message = r"There is no recipe 'dmo' \(did you mean 'demo'\?\): give a name \(course, demo, "
+    with pytest.raises(ValueError, match=message):
         find_recipe("dmo")
 
 

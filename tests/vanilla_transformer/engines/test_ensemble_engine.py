@@ -104,7 +104,7 @@ def folders(tmp_path_factory):
 
 
 def hypotheses(models, **options) -> list[tuple[str, float]]:
-    translator = Translator.from_pretrained(models, device="cpu")
+    translator = Translator.from_pretrained(models, backend="torch", device="cpu")
     options = {"max_extra_tokens": 5, "num_beams": 3, "n_best": 3, **options}
     return [(each.text, each.score) for best in translator.translate(TEXTS, **options) for each in best]
 
@@ -123,7 +123,7 @@ def test_scores_are_those_of_the_search(folders):
     text = "The cat sleeps."
     best = next(translator.translate([text], length_penalty=0.0, num_beams=4))[0]
     assert next(iter(translator.score([(text, best.text)]))).log_probability <= best.score + 1e-3
-    members = [Translator.from_pretrained(folders / name, device="cpu") for name in "abc"]
+    members = [Translator.from_pretrained(folders / name, backend="torch") for name in "abc"]
     for target in ("The cat.", "A dog"):
         ids = translator.tokenizer(text_target=target)["input_ids"]
         source = translator.tokenizer(text)["input_ids"]

@@ -149,7 +149,7 @@ def test_what_it_can_not_do_is_said():
 def test_a_file_in_half_precision_is_rounded_from_there(tmp_path):
     vanilla().half().save_pretrained(tmp_path)
     train_tokenizer(["a dog"], vocab_size=280, min_frequency=1, show_progress=False).save_pretrained(tmp_path)
-    translator = Translator.from_pretrained(tmp_path, device="cpu", quantization="int8")
+    translator = Translator.from_pretrained(tmp_path, backend="torch", device="cpu", quantization="int8")
     assert translator.model.dtype == torch.float32
     with pytest.raises(ValueError, match=r"quantization='int4' is unknown"):
         Translator.from_pretrained(tmp_path, quantization="int4")

@@ -51,7 +51,7 @@ def folders(tmp_path_factory):
 @pytest.fixture(scope="module")
 def translators(folders):
     model, exported = folders
-    return Translator.from_pretrained(model, device="cpu"), Translator.from_pretrained(exported, backend="onnx")
+    return Translator.from_pretrained(model, backend="torch"), Translator.from_pretrained(exported, backend="onnx")
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_a_folder_that_is_no_whole_export_is_refused(folders, tmp_path):
 )
 def test_other_architectures_are_exported_too(tmp_path, fields):
     save_model(tmp_path, **fields)
-    torch_translator = Translator.from_pretrained(tmp_path, device="cpu")
+    torch_translator = Translator.from_pretrained(tmp_path, backend="torch")
     onnx = Translator(torch_translator.model, torch_translator.tokenizer, backend="onnx")
     assert onnx(TEXTS, max_new_tokens=12) == torch_translator(TEXTS, max_new_tokens=12)
 

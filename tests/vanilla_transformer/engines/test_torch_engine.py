@@ -10,7 +10,14 @@ from transformers import T5Config, T5ForConditionalGeneration
 
 from tests.small_models import lively, small_marian
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.engines import BACKENDS, CTranslate2Backend, OnnxBackend, TorchBackend, backend_named
+from vanilla_transformer.engines import (
+    BACKENDS,
+    AutoBackend,
+    CTranslate2Backend,
+    OnnxBackend,
+    TorchBackend,
+    backend_named,
+)
 from vanilla_transformer.engines.int8_layers import QUANTIZATIONS, Int8Linear
 from vanilla_transformer.engines.torch_engine import longest_sequence
 from vanilla_transformer.models import beam_search
@@ -45,13 +52,13 @@ def t5():
 
 
 def test_the_backends_have_names_and_quantizations():
-    assert {"torch": TorchBackend, "ctranslate2": CTranslate2Backend, "onnx": OnnxBackend} == BACKENDS
-    for name, backend in BACKENDS.items():
-        assert backend_named(name) is backend
+    classes = {"auto": AutoBackend, "torch": TorchBackend, "ctranslate2": CTranslate2Backend, "onnx": OnnxBackend}
+    assert classes == {name: backend_named(name) for name in BACKENDS}
+    for name, backend in classes.items():
         assert backend.name == name
         assert {"float32", "int8"} <= set(backend.quantizations)
     assert TorchBackend.quantizations == QUANTIZATIONS
-    with pytest.raises(ValueError, match="backend='marian' is unknown: choose one of torch, ctranslate2, onnx"):
+    with pytest.raises(ValueError, match="backend='marian' is unknown: choose one of auto, torch, ctranslate2, onnx"):
         backend_named("marian")
 
 

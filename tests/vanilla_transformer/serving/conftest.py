@@ -77,4 +77,4 @@ def running(app, limits: Limits | None = None, **options) -> Iterator[str]:
 
 @pytest.fixture(scope="session")
 def bundled() -> Translator:
-    return Translator.from_pretrained(BUNDLED)
+    return Translator.from_pretrained(BUNDLED, backend="torch")

@@ -17,7 +17,7 @@ def test_the_data_hold_the_weights_of_words_and_of_all_heads(bundled):
     assert (data["sentence"], data["translation"]) == (SOURCE, hypothesis.text)
     assert data["source"] == ["A", "dog", "🐕", "runs", "in", "the", "snow", ".", "</s>"]
     assert "".join(data["target"]) == hypothesis.text.replace(" ", "")
-    weights = word_attention(SOURCE, hypothesis).weights
+    weights = torch.from_numpy(word_attention(SOURCE, hypothesis).weights)
     assert_close(torch.tensor(data["weights"]), weights, rtol=0, atol=6e-5)
     kinds = {maps["kind"]: maps for maps in data["heads"]}
     assert list(kinds) == ["encoder self-attention", "decoder self-attention", "cross attention"]

@@ -647,7 +647,7 @@ def test_splitting_follows_the_translator_and_refuses_what_is_for_single_sentenc
 
 def test_a_text_of_several_sentences_gets_a_hint(bundled, monkeypatch):
     hints = []
-    monkeypatch.setattr("vanilla_transformer.translation.translator.logger.warning_once", hints.append)
+    monkeypatch.setattr("vanilla_transformer.translation.translator._warn_once", hints.append)
     bundled(CAPTIONS)
     assert not hints
     bundled(" ".join(CAPTIONS))

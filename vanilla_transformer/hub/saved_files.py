@@ -1,0 +1,217 @@
+"""The files of a saved model, in a folder or on the Hub, read without torch and transformers.
+
+    config = read_config("multi30k-en-de-tiny")
+    config.d_model, config.source_lang      # 128, 'en'
+
+An engine such as CTranslate2 needs no more than this, a tokenizer and the weights. `loading.py` reads the same files
+with the library, for torch.
+"""
+
+import ast
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from pickle import UnpicklingError
+from typing import Any
+
+from vanilla_transformer.models.auto_map import MODELS
+from vanilla_transformer.models.search_options import all_options, require_values
+
+
+BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
+CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+# Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
+HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
+# What libraries raise when files are missing, damaged or those of another model. They do not check what they read,
+# so a damaged file may raise anything. `tokenizers` raises `Exception` itself.
+LOADING_ERRORS = (Exception,)
+
+
+# --- files ---
+
+
+def find_model(name_or_path: str | Path) -> str | Path:
+    """Returns the folder of a model that comes with the package, or else the name or path as it is."""
+    if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
+        return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
+    return name_or_path
+
+
+def find_file(name_or_path: str | Path, name: str, *, required: bool = True, **options: Any) -> Path | None:
+    """Returns the path of a model's file, which is downloaded if the model is on the Hub.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        name: Name of the file in there.
+        required: Whether a missing file is an error; else `None` is returned.
+        options: Options of `from_pretrained` that say where the files are; others are ignored.
+    """
+    model = find_model(name_or_path)
+    with errors_in_one_sentence(name_or_path):
+        if Path(model).is_dir():
+            path = Path(model) / name
+            if path.is_file():
+                return path
+            if required:
+                raise FileNotFoundError(f"there is no {name}")
+            return None
+        return _download(str(model), name, required, hub_options(options))
+
+
+def hub_options(options: dict[str, Any]) -> dict[str, Any]:
+    """Returns the options that say where files are."""
+    return {name: value for name, value in options.items() if name in HUB_OPTIONS and name != "trust_remote_code"}
+
+
+def _download(repository: str, name: str, required: bool, options: dict[str, Any]) -> Path | None:
+    from huggingface_hub import hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        return Path(hf_hub_download(repository, name, **options))
+    except EntryNotFoundError as error:
+        # A file that is not in the cache may exist: without the Hub nobody knows.
+        if required or (isinstance(error, LocalEntryNotFoundError) and name == CONFIG):
+            raise
+        return None
+
+
+def read_object(path: str | Path) -> dict[str, Any]:
+    """Reads a JSON file that must hold an object."""
+    try:
+        content = json.loads(Path(path).read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path} is not valid JSON ({reason_of(error)}): restore or download it again.") from error
+    if not isinstance(content, dict):
+        raise ValueError(f"{path} holds a JSON {type(content).__name__}, not an object: restore or download it again.")
+    return content
+
+
+# --- configs ---
+
+
+class SavedConfig:
+    """The fields of a saved config as attributes, and the defaults of those that the file does not have.
+
+    Args:
+        fields: The content of the file.
+    """
+
+    def __init__(self, fields: dict[str, Any]):
+        self.model_type = str(fields.get("model_type"))
+        vars(self).update({**default_fields(self.model_type), **fields})
+
+    @property
+    def output_vocab_size(self) -> int:
+        """Tokens that the decoder reads and writes."""
+        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
+
+    def __getattr__(self, name: str) -> Any:  # for type checkers: the fields are in the file
+        raise AttributeError(f"The config has no field {name!r}.")
+
+
+class SavedGenerationConfig:
+    """The decoding settings of a saved model as attributes; `None` for those that the file does not have.
+
+    Args:
+        settings: The content of the file.
+    """
+
+    def __init__(self, settings: dict[str, Any]):
+        vars(self).update(settings)
+
+    def __getattr__(self, name: str) -> None:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+@cache
+def default_fields(model_type: str) -> dict[str, Any]:
+    """The fields of a config class of this package and their defaults; none for other models.
+
+    They are read from its source: importing it would import transformers, and with it torch.
+    """
+    if model_type not in MODELS:
+        return {}
+    name, (config_class, _) = f"configuration_{model_type}.py", MODELS[model_type]
+    tree = ast.parse(files("vanilla_transformer.models").joinpath(name).read_text(encoding="utf-8"))
+    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == config_class)
+    fields = [node for node in body if isinstance(node, ast.AnnAssign) and node.value is not None]
+    return {ast.unparse(node.target): ast.literal_eval(ast.unparse(node.value)) for node in fields if node.value}
+
+
+def read_config(name_or_path: str | Path, **options: Any) -> SavedConfig:
+    """Reads a model's config.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        options: Options of `from_pretrained`.
+    """
+    path = find_file(name_or_path, CONFIG, **options)
+    with errors_in_one_sentence(name_or_path):
+        return SavedConfig(read_object(str(path)))
+
+
+def read_generation_config(name_or_path: str | Path, config: SavedConfig, **options: Any) -> SavedGenerationConfig:
+    """Reads a model's decoding settings, from its `generation_config.json` or else from its config.
+
+    Args:
+        name_or_path: Folder, or name on the Hub.
+        config: The model's config.
+        options: Options of `from_pretrained`.
+    """
+    path = find_file(name_or_path, GENERATION_CONFIG, required=False, **options)
+    return SavedGenerationConfig(vars(config) if path is None else read_settings(path))
+
+
+def read_settings(path: str | Path) -> dict[str, Any]:
+    """Reads a `generation_config.json`, and refuses one that can't be used."""
+    settings = read_object(path)
+    try:
+        require_values(**{name: settings.get(name) for name in all_options()})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return settings
+
+
+# --- errors ---
+
+
+@contextmanager
+def errors_in_one_sentence(name_or_path: str | Path) -> Iterator[None]:
+    """Turns the libraries' loading errors into one `ValueError` of one sentence."""
+    try:
+        yield
+    except LOADING_ERRORS as error:
+        reason = "there is no such folder" if _is_missing_path(name_or_path) else reason_of(error)
+        raise ValueError(
+            f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a "
+            "name on the Hub."
+        ) from error
+
+
+def _is_missing_path(name_or_path: str | Path) -> bool:
+    """Whether this is a path that does not exist, and can't be a name on the Hub."""
+    if Path(name_or_path).exists():
+        return False
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(os.fspath(name_or_path))
+    except HFValidationError:
+        return True
+    return False
+
+
+def reason_of(error: Exception) -> str:
+    """Returns the first line of an error's message, without the full stop."""
+    if isinstance(error, UnpicklingError):
+        return "its weights are a pickle with more than tensors, which is not opened: get them as safetensors"
+    lines = str(error).strip().splitlines()
+    return lines[0].rstrip(" .:") if lines else "a file is empty or truncated"

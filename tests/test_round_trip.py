@@ -194,7 +194,7 @@ print(json.dumps(tokenizer.batch_decode(outputs, skip_special_tokens=True)))
 
 
 def test_generate_is_one_search_on_every_road(saved, tmp_path):
-    translator = Translator.from_pretrained(saved)
+    translator = Translator.from_pretrained(saved, backend="torch")
     expected, tokenizer = translator(TEXTS), translator.tokenizer
     model = AutoModelForSeq2SeqLM.from_pretrained(saved)
     batch = tokenizer(TEXTS, padding=True, return_tensors="pt")
@@ -271,7 +271,7 @@ print(json.dumps([states.tolist(), features]))
 
 @pytest.mark.parametrize("package", ["yes", "no"])
 def test_features_of_a_text_are_the_encoders_states_with_the_package_and_without_it(saved, tmp_path, package):
-    translator = Translator.from_pretrained(saved)
+    translator = Translator.from_pretrained(saved, backend="torch")
     batch = translator.tokenizer(TEXTS, padding=True, return_tensors="pt")
     expected = translator.model.get_encoder()(**batch).last_hidden_state
     done = subprocess.run(

@@ -1,4 +1,4 @@
-"""Score translations: sacreBLEU, the paper's BLEU, tokenised BLEU, chrF and TER, each with its signature.
+"""Score translations: sacreBLEU, BLEU of split compounds, tokenised BLEU, chrF and TER, each with its signature.
 
 A model on the files data/test.en + data/test.de, decoded with its own settings, or the paper's if it has none:
 

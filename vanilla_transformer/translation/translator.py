@@ -409,8 +409,9 @@ class Translator:
     def _decoding(self, n_best: int, sample: bool, generation: dict[str, Any]) -> "_Decoding":
         """Checks the options of a call, and fills in the model's and the search's own."""
         _require_number("n_best", n_best)
-        if "num_return_sequences" in generation:
-            raise ValueError("num_return_sequences is n_best here: set that.")
+        for name, ours in (("num_return_sequences", "n_best"), ("do_sample", "sample")):
+            if name in generation:
+                raise ValueError(f"{name} is {ours} here: set that.")
         require_supported(self.backend.generation_config, generation, sample=sample)
         of_search = all_options()
         given = {name: generation[name] for name in of_search if generation.get(name) is not None}

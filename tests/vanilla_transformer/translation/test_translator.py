@@ -451,6 +451,7 @@ def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch
         (["a"], {"num_beams": 0, "sample": True}, "num_beams=0 must be a whole number of 1"),
         (["a"], {"max_extra_tokens": -5}, "max_extra_tokens=-5 must be a whole number of 0 or more"),
         (["a"], {"num_return_sequences": 2}, "num_return_sequences is n_best here"),
+        (["a"], {"do_sample": True}, "do_sample is sample here"),
         (["a"], {"length_penalty": float("nan")}, "length_penalty=nan must lie between"),
         (["a \ud800"], {}, "Text 1 is not Unicode text"),
         (["a"], {"num_beams": 1_000_000}, "num_beams=1000000 must be a whole number of 1 or more, at most 1000"),

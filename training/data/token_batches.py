@@ -346,15 +346,28 @@ class StreamedTokenBatches(IterableDataset):
         first = empty_passes = 0  # the number of a window's first pair, over all passes; passes without a batch
         while empty_passes < self.parts:  # a short pass may have nothing for a part, and the next one has
             pairs, empty_passes = iter(self.stream), empty_passes + 1
-            while window := list(islice(pairs, self.window * self.parts)):
-                shares = {part: window[(part - first) % self.parts :: self.parts] for part in own}
+            while True:
+                end, shares = self._deal(islice(pairs, self.window * self.parts), first, own)
+                if end == first:
+                    break
                 batches = {part: self._batches(share, first + part) for part, share in shares.items()}
                 empty_passes = 0 if any(batches.values()) else empty_passes
-                first += len(window)
+                first = end
                 yield batches
         raise ValueError(
             f"The stream has no pair of at most {self.max_tokens} tokens; give text, or a limit that fits it."
         )
+
+    def _deal(
+        self, pairs: Iterator[dict[str, Any]], first: int, own: Sequence[int]
+    ) -> tuple[int, dict[int, list[dict[str, Any]]]]:
+        """Returns the number behind that of the last pair, and the pairs of the parts that are kept."""
+        end, shares = first, {part: list[dict[str, Any]]() for part in own}
+        for end, pair in enumerate(pairs, first + 1):
+            part = (end - 1) % self.parts
+            if part in shares:
+                shares[part].append(pair)
+        return end, shares
 
     def _batches(self, pairs: list[dict[str, Any]], number: int) -> list[list[dict[str, Any]]]:
         """Returns the token batches of pairs of text, shuffled by the seed and a number."""

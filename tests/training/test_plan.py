@@ -55,11 +55,17 @@ def test_counted_flops_are_those_of_the_formula(preset, dtype):
 UPDATE = """
 import psutil, threading, time, torch
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.training.reports.device_costs import CROSS_ENTROPY, peak_memory_of_update
+from vanilla_transformer.training.reports.device_costs import (
+    CROSS_ENTROPY,
+    costs_of_update,
+    shape_of_batch,
+    shape_of_model,
+)
 
 config = VanillaTransformerConfig()
 rows, length = 104, 30
-counted = peak_memory_of_update(config, rows, length, length, dtype=torch.float32, device="cpu")
+model, batch = shape_of_model(config), shape_of_batch(rows, length, length)
+counted = costs_of_update(model, batch, dtype=torch.float32, device="cpu").peak_memory
 process = psutil.Process()
 before = process.memory_info().rss
 peak = [0]

@@ -320,34 +320,6 @@ def _evaluate(model: PreTrainedModel, batch: Batch, autocast: AbstractContextMan
         model.eval()(**batch, **({"skip_logits": True} if takes_criterion(model) else {}))
 
 
-def flops_of_update(config: PreTrainedConfig, rows: int, source_length: int, target_length: int) -> int:
-    """Floating-point operations of an update of the model of a config."""
-    return costs_of_update(shape_of_model(config), shape_of_batch(rows, source_length, target_length)).flops
-
-
-def peak_memory_of_update(
-    config: PreTrainedConfig,
-    rows: int,
-    source_length: int,
-    target_length: int,
-    *,
-    training: bool = True,
-    dtype: torch.dtype = torch.bfloat16,
-    device: str = "meta",
-) -> int:
-    """Peak memory in bytes of an update of the model of a config, or of the loss in an evaluation during training.
-
-    Args:
-        config: The model's config.
-        rows: Sentence pairs in the batch.
-        source_length: Tokens of each source, padding included.
-        target_length: Tokens of each target, padding included.
-        training, dtype, device: As for `costs_of_update`.
-    """
-    model, batch = shape_of_model(config), shape_of_batch(rows, source_length, target_length)
-    return costs_of_update(model, batch, training=training, dtype=dtype, device=device).peak_memory
-
-
 def peak_memory_of_graph(
     config: PreTrainedConfig, rows: int, source_length: int, target_length: int, *, compiled: bool
 ) -> int:

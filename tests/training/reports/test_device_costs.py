@@ -11,8 +11,6 @@ from vanilla_transformer.training.reports.device_costs import (
     Accelerated,
     Count,
     costs_of_update,
-    flops_of_update,
-    peak_memory_of_update,
     shape_of_batch,
     shape_of_model,
 )
@@ -64,7 +62,7 @@ def test_products_under_autocast_are_in_its_type_and_norms_in_float32():
 def test_flops_are_those_of_the_formula():
     batch = shape_of_batch(8, 31, 29)
     real = {"attention_mask": torch.ones(8, 31), "labels": torch.ones(8, 29)}
-    assert flops_of_update(BASE, 8, 31, 29) == pytest.approx(update_flops(BASE, real), rel=0.02)
+    assert costs_of_update(shape_of_model(BASE), batch).flops == pytest.approx(update_flops(BASE, real), rel=0.02)
     assert batch["labels"].shape == (8, 29)
 
 
@@ -76,11 +74,13 @@ def test_bounds_of_the_base_models_update():
     assert costs.kernels < 1_700
     assert costs.traffic < 125e9
     assert costs.peak_memory < 9.1e9
-    assert peak_memory_of_update(BASE, 800, 31, 31, training=False) < costs.peak_memory / 4
+    evaluation = costs_of_update(shape_of_model(BASE), shape_of_batch(800, 31, 31), training=False)
+    assert evaluation.peak_memory < costs.peak_memory / 4
 
 
 def test_a_padded_batch_and_a_cpu_are_counted_too():
     config = VanillaTransformerConfig(**SMALL)
     padded = costs_of_update(shape_of_model(config), shape_of_batch(2, 5, 5, padding=True))
     assert padded.waits == {}
-    assert peak_memory_of_update(config, 2, 5, 5, device="cpu", dtype=torch.float32) > 0
+    batch = shape_of_batch(2, 5, 5)
+    assert costs_of_update(shape_of_model(config), batch, device="cpu", dtype=torch.float32).peak_memory > 0

@@ -27,16 +27,17 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)  ## Train a small translator and show what it learned (three to five minutes)
 	$(BIN)/vanilla demo
 
-TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla translate --model multi30k-en-de-tiny
+TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla translate
 
-translate: $(INSTALLED)  ## Translate English captions into German: standard input, or a sentence as an example
+translate: $(INSTALLED)  ## Translate English into German, French, Spanish, Chinese and back: standard input, or an example
 	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \
-		line='A man in a blue shirt is standing on a ladder and cleaning a window.'; \
-		echo "$$line"; echo "$$line" | $(TRANSLATE); \
-	else { printf '%s\n' "$$line"; cat; } | $(TRANSLATE); fi
+		line='Where is the nearest train station?'; echo "$$line"; set -- echo "$$line"; \
+	else set -- sh -c 'printf "%s\n" "$$1"; cat' sh "$$line"; fi; \
+	translations=$$("$$@" | $(TRANSLATE)) && echo "$$translations" && \
+	echo "$$translations" | cut -f 2 | $(TRANSLATE) --model everyday --target_lang en | sed 's/^/en\t/'
 
 serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (http://127.0.0.1:8000)
-	HF_HUB_OFFLINE=1 $(BIN)/vanilla serve --model multi30k-en-de-tiny --backend ctranslate2 --quantization int8 $(ARGS)
+	HF_HUB_OFFLINE=1 $(BIN)/vanilla serve $(ARGS)
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)
 	$(TEST_ENV) $(BIN)/python -m pytest -n auto --dist worksteal $(ARGS)

@@ -29,7 +29,7 @@ from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.check_export import SENTENCES, check, require_whole
-from vanilla_transformer.hub.export_folder import export
+from vanilla_transformer.hub.export_folder import export, round_weights
 from vanilla_transformer.hub.push_folder import files_of, push
 from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
@@ -53,11 +53,16 @@ class ExportArguments:
         "float32",
         "Type of the exported weights. 16-bit types take half the space and may change a few translations.",
     )
+    compact: bool = key(
+        False, "Store the weights in 16 bits, half the space; loaded, they are float32 again. For use on CPUs."
+    )
 
     evaluations: list[str] = key([], "Output folders of vanilla evaluate; their scores go into the card.")
     dataset: str | None = key(None, "Name of the corpus on the Hub, if the run read it from files.")
     license: str | None = key(None, "Identifier of the licence on the Hub, for example apache-2.0 or other.")
     license_name: str | None = key(None, "With --license other: name of the licence.")
+    description: str | None = key(None, "What the model is for, in a sentence, which the web page shows too.")
+    try_with: list[str] = key([], "Texts to try the model with, on its page.")
     notes: str | None = key(None, "A Markdown file; its text goes under the limitations of the card.")
     example: str = key("When does the train arrive in Berlin?", "Sentence that the card shows with its translation.")
 
@@ -79,12 +84,17 @@ class ExportArguments:
                 f"--space writes a folder only: push it with `hf upload {self.push_to} {self.output_dir} --repo-type "
                 "space`, and leave out --push_to."
             )
-        for_export = ("output_dir", "overwrite", "space", "evaluations", "dataset", "license", "license_name", "notes")
+        for_card = ("evaluations", "dataset", "license", "license_name", "description", "try_with", "notes")
+        for_export = ("output_dir", "overwrite", "space", "compact", *for_card)
         for_push = ("public", "revision", "create_pr", "dry_run")
         for names, given, needed in ((for_export, self.run, "--run"), (for_push, self.push_to, "--push_to")):
             for name in names:
                 if getattr(self, name) and not given:
                     raise ValueError(f"--{name} does nothing without {needed}: leave it out.")
+        if self.compact and self.dtype != "float32":
+            raise ValueError(
+                f"--compact stores the weights of a float32 model: leave out --dtype {self.dtype}, or it."
+            )
         if self.license is not None:
             require_license(self.license)
         if self.license_name and self.license != "other":
@@ -128,9 +138,11 @@ def write_model(run: Path, folder: Path, name: str, options: ExportArguments) ->
     translator = Translator.from_pretrained(
         run / "model", backend="torch", device="cpu", dtype=getattr(torch, options.dtype)
     )
+    if options.compact:
+        round_weights(translator.model)
     card = model_card(run, translator.model, card_options(name, translator, options))
     target = translator.target_tokenizer if translator.target_tokenizer is not translator.tokenizer else None
-    export(translator.model, folder, translator.tokenizer, target, card=card)
+    export(translator.model, folder, translator.tokenizer, target, card=card, compact=options.compact)
     if (run / LEARNING_CURVE).is_file():
         shutil.copyfile(run / LEARNING_CURVE, folder / LEARNING_CURVE)
     check(folder, translator, [tag + text for tag in tags_of(translator) for text in (*SENTENCES, options.example)])
@@ -148,6 +160,8 @@ def card_options(name: str, translator: Translator, options: ExportArguments) ->
         repo_id=name,
         license=options.license,
         license_name=options.license_name,
+        description=options.description,
+        try_with=options.try_with,
         notes=Path(options.notes).read_text(encoding="utf-8") if options.notes else None,
         evaluations=options.evaluations,
         dataset=options.dataset,

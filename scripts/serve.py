@@ -20,6 +20,7 @@ from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.engines.hardware import set_number_of_threads
 from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.hub.saved_files import EVERYDAY, members_of
 
 
 if TYPE_CHECKING:  # optional dependencies
@@ -31,9 +32,9 @@ class ServeArguments:
     """What to serve, and where."""
 
     model: list[str] = key(
-        ["multi30k-en-de-tiny"],
-        "Folders of models, or their names on the Hub. The bundled multi30k-en-de-tiny translates English image "
-        "captions into German.",
+        [EVERYDAY],
+        "Folders of models, or their names on the Hub. The bundled everyday translates everyday sentences between "
+        "English and German, French, Spanish and Chinese; multi30k-en-de-tiny English image captions into German.",
     )
     languages: list[str] = key(
         [], "Languages of each model, for example en-de. Only needed for models that do not record theirs."
@@ -118,18 +119,24 @@ def make_service(
             batching=batching,
             observe_batch=metrics.batches.observe,
         )
-        for model, languages in zip(options.model, languages_of_models(options), strict=True)
+        for model, languages in zip(models_of(options), languages_of_models(options), strict=True)
     ]
     return Service(Catalogue(models), request_limits, keys, metrics)
 
 
+def models_of(options: ServeArguments) -> list[str]:
+    """The models, with those of a family one by one."""
+    return [member for name in options.model for member in members_of(name)]
+
+
 def languages_of_models(options: ServeArguments) -> list[Languages]:
     """The languages that are given for each model."""
+    models = models_of(options)
     if not options.languages:
-        return [Languages()] * len(options.model)
-    if len(options.languages) != len(options.model):
+        return [Languages()] * len(models)
+    if len(options.languages) != len(models):
         raise ValueError(
-            f"--languages names {len(options.languages)} pairs for {len(options.model)} models: give one for each."
+            f"--languages names {len(options.languages)} pairs for {len(models)} models: give one for each."
         )
     pairs = [pair.split("-") for pair in options.languages]
     for pair in pairs:

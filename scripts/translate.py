@@ -1,5 +1,7 @@
 """Translate text, line by line: one output line for each input line, in the same order.
 
+    vanilla translate "Where is the nearest train station?"                  # into every language it knows
+    echo "Wo ist der Bahnhof?" | vanilla translate --target_lang en           # the bundled model, everyday sentences
     echo "When does the train arrive in Berlin?" | vanilla translate --model runs/demo/model
     vanilla translate "When does the train arrive in Berlin?" --model runs/demo/model
     vanilla translate --model runs/demo/model --input news.en --output news.de
@@ -12,7 +14,8 @@
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
 output has translations only. With --scores or --n_best each line is score, tab, translation. With --n_best N every
-input line has N output lines, best first.
+input line has N output lines, best first. With several --target_lang it has these lines for each language, whose name
+and a tab come first.
 
 Ctrl-C and SIGTERM never cut a line: the translations so far are in the output, or in <output>.partial. The same
 command with --resume goes on from there:
@@ -42,12 +45,12 @@ their columns and get a new one. Each job of a job array translates shards of it
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, ClassVar, Literal, TextIO
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
@@ -58,7 +61,8 @@ from vanilla_transformer.command_line.inference_arguments import DecodingArgumen
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal, open_output, standard_input
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.saved_files import BUNDLED
+from vanilla_transformer.hub.languages import Languages, choose_member, directions_of_members
+from vanilla_transformer.hub.saved_files import EVERYDAY, is_family
 from vanilla_transformer.safe_files.atomic_writes import partial_of
 from vanilla_transformer.safe_files.input_files import decoded_lines, kind_of, lines_in_files
 from vanilla_transformer.translation.glossary import Glossary
@@ -74,9 +78,9 @@ DOCUMENTS = {
 }
 
 
-BUNDLED_MODEL_NOTE = (
-    f"No --model is given: the bundled {BUNDLED[0]} translates. It is for English image captions into German; give a "
-    "model of your own for any other text."
+DEFAULT_MODEL_NOTE = (
+    f"No --model is given: the bundled {EVERYDAY!r} translates, between English and German, French, Spanish and "
+    "Chinese. It knows short everyday sentences; for news, books or terms of a trade give another --model."
 )
 
 
@@ -88,7 +92,8 @@ class TranslateArguments:
     model: list[str] = key(
         [],
         "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
-        "default the bundled multi30k-en-de-tiny, which translates English image captions into German.",
+        "default the bundled everyday, for everyday sentences between English and de, fr, es and zh; also bundled is "
+        "multi30k-en-de-tiny, for English image captions into German.",
     )
     input: list[str] = key(
         [], "Text files, each may be gzipped; with --shards also JSON lines or Parquet. Default: standard input."
@@ -112,7 +117,11 @@ class TranslateArguments:
     source_lang: str | None = key(
         None, "Language of the input, for a model with several and for --split_sentences; by default the model's."
     )
-    target_lang: str | None = key(None, "Language of the translations, for a model with several.")
+    target_lang: list[str] = key(
+        [],
+        "Language of the translations, for a model with several; or several languages. The bundled everyday without "
+        "any language translates from English into all.",
+    )
     zero_shot: bool = key(False, "Allow a direction that the model was not trained on.")
 
     window: int | None = key(None, "Lines read ahead and sorted by length; default: 4096, on a terminal 1.")
@@ -125,6 +134,8 @@ class TranslateArguments:
     )
     text_column: str | None = key(None, "Column of JSON lines or Parquet that is translated; default: text.")
     translation_column: str | None = key(None, "New column for the translations; default: translation.")
+
+    model_is_default: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         if self.text and (self.input or self.shards is not None):
@@ -145,7 +156,19 @@ class TranslateArguments:
                 f"command continues. To start again, delete {self.output}."
             )
 
+        if len(set(self.target_lang)) < len(self.target_lang):
+            raise ValueError(f"target_lang={' '.join(self.target_lang)} names a language twice: give each once.")
+        if len(self.target_lang) > 1 and self.shards is not None:
+            raise ValueError("--shards translates into one language: give one --target_lang, and a folder for each.")
+        if not self.model:
+            self._use_default_model()
         self.shard_numbers()
+
+    def _use_default_model(self) -> None:
+        self.model, self.model_is_default = [EVERYDAY], True
+        if not self.target_lang and not self.source_lang and self.shards is None:
+            known = directions_of_members(EVERYDAY).values()
+            self.target_lang = [direction.target for each in known for direction in each if direction.source == "en"]
 
     def shard_numbers(self) -> set[int] | None:
         """Returns the numbers of `only_shards`; `None` for all shards."""
@@ -182,10 +205,12 @@ class TranslateArguments:
     @property
     def languages(self) -> dict[str, Any]:
         """The options of `Translator.translate` about languages, as far as they are given."""
-        if self.split_sentences and self.target_lang is None:
+        if self.split_sentences and not self.target_lang:
             return {}  # then source_lang is for splitting alone
-        names = ("source_lang", "target_lang", "zero_shot")
-        return {name: getattr(self, name) for name in names if getattr(self, name)}
+        given = {"source_lang": self.source_lang, "zero_shot": self.zero_shot}
+        if len(self.target_lang) == 1:
+            given["target_lang"] = self.target_lang[0]
+        return {name: value for name, value in given.items() if value}
 
     def generation(self, decoding: DecodingArguments) -> dict[str, Any]:
         """Returns the options of `Translator.translate`."""
@@ -236,7 +261,7 @@ def translate_corpus(
     assert options.shards is not None
     if Path(options.output).exists() and not Path(options.output).is_dir():
         raise ValueError(f"{options.output} is a file: with --shards, give the name of a folder for --output.")
-    note_bundled_model(options)
+    note_default_model(options)
     translation = CorpusTranslation(
         options.output,
         corpus_of(
@@ -246,7 +271,7 @@ def translate_corpus(
             text_column=options.text_column,
             translation_column=options.translation_column,
         ),
-        options.model or [BUNDLED[0]],
+        model_of_shards(options),
         loading,
         options.generation(decoding),
         partial(equal_ranges, number=options.shards),
@@ -267,9 +292,16 @@ def translate_corpus(
         print(f"{translation.rows:,} rows in {translation.shards.whole}", file=sys.stderr)
 
 
-def note_bundled_model(options: TranslateArguments) -> None:
-    if not options.model:
-        print(BUNDLED_MODEL_NOTE, file=sys.stderr)
+def model_of_shards(options: TranslateArguments) -> list[str]:
+    """The models to load; of a family, the one for the languages that are given."""
+    if len(options.model) > 1 or not is_family(options.model[0]):
+        return options.model
+    return [choose_member(options.model[0], Languages(options.source_lang, *options.target_lang or [None]))]
+
+
+def note_default_model(options: TranslateArguments) -> None:
+    if options.model_is_default and on_terminal(sys.stderr):
+        print(DEFAULT_MODEL_NOTE, file=sys.stderr)
 
 
 def translate_lines(options: TranslateArguments, decoding: DecodingArguments, loading: LoadingArguments) -> None:
@@ -281,17 +313,20 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
     generation = options.generation(decoding)
     try:
         with open_output(options.output, overwrite=options.overwrite, resume=options.resume) as file:
-            note_bundled_model(options)
+            note_default_model(options)
             translator = Translator.from_pretrained(
-                options.model or BUNDLED[0],
+                options.model if len(options.model) > 1 else options.model[0],
                 window=(1 if interactive else 4096) if options.window is None else options.window,
                 **vars(loading),
             )
             translate: Translate = partial(translator.translate, **generation)
+            if len(options.target_lang) > 1:
+                translate = partial(translate_into_each, translate, options.target_lang, translator.window)
             finished = 0
             if options.resume:
-                again = partial(_texts_of, translate, options.with_scores)
-                finished = skip_finished_lines(lines, file, options.n_best, again)
+                again = partial(_texts_of, translate)
+                for_each = options.n_best * max(len(options.target_lang), 1)
+                finished = skip_finished_lines(lines, file, for_each, again, with_scores=options.with_scores)
             if interactive:
                 print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
             left = lines if total is None else Counted(lines, total - finished)
@@ -305,6 +340,22 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
             done = f"stopped: {partial_file} has the lines translated so far"
             print(f"{done}; the same command with --resume goes on from there", file=sys.stderr)
         raise
+
+
+def translate_into_each(
+    translate: Translate, targets: list[str], window: int, lines: Iterable[str], **options: Any
+) -> Iterator[list[Hypothesis]]:
+    """Translates each line into several languages, whose names stand in front of the translations."""
+    numbered = enumerate(lines, start=1)
+    while group := list(islice(numbered, window)):
+        numbers, texts = zip(*group, strict=True)
+        of_targets = [list(translate(texts, target_lang=target, numbers=numbers, **options)) for target in targets]
+        for of_line in zip(*of_targets, strict=True):
+            yield [
+                replace(hypothesis, text=f"{target}\t{hypothesis.text}")
+                for target, hypotheses in zip(targets, of_line, strict=True)
+                for hypothesis in hypotheses
+            ]
 
 
 def read_lines(files: list[str]) -> Iterator[str]:
@@ -329,7 +380,12 @@ class Counted:
 
 
 def skip_finished_lines(
-    lines: Iterator[str], file: TextIO, n_best: int, translate: Callable[[list[str]], list[str]]
+    lines: Iterator[str],
+    file: TextIO,
+    for_each: int,
+    translate: Callable[[list[str]], list[str]],
+    *,
+    with_scores: bool = False,
 ) -> int:
     """Skips the input lines whose translations a file already has, and cuts off an unfinished end of the file.
 
@@ -339,17 +395,19 @@ def skip_finished_lines(
     Args:
         lines: The input.
         file: The partial output, at its beginning.
-        n_best: Number of output lines for each input line.
-        translate: Returns the output for each of some input lines.
+        for_each: Number of output lines for each input line.
+        translate: Returns the output for each of some input lines, without scores.
+        with_scores: Whether the lines of the file begin with scores. They are not compared: the last digits of a score
+            depend on the batch.
 
     Returns:
         The number of lines that are skipped.
     """
     number, end, finished = 0, 0, deque[bytes](maxlen=CHECKED_LINES)
     whole_lines = takewhile(lambda line: line.endswith(b"\n"), file.buffer)
-    for group in zip(*[whole_lines] * n_best, strict=False):
-        finished.append(b"".join(group))
-        number, end = number + 1, end + len(finished[-1])
+    for group in zip(*[whole_lines] * for_each, strict=False):
+        finished.append(b"".join(line.partition(b"\t")[2] if with_scores else line for line in group))
+        number, end = number + 1, end + sum(map(len, group))
     sources = deque(islice(lines, number), maxlen=CHECKED_LINES)
     if len(sources) < len(finished) or translate(list(sources)) != [output.decode() for output in finished]:
         raise ValueError(
@@ -362,8 +420,8 @@ def skip_finished_lines(
     return number
 
 
-def _texts_of(translate: Translate, with_scores: bool, sources: list[str]) -> list[str]:
-    return [output_lines(hypotheses, with_scores=with_scores) for hypotheses in translate(sources)]
+def _texts_of(translate: Translate, sources: list[str]) -> list[str]:
+    return [output_lines(hypotheses, with_scores=False) for hypotheses in translate(sources)]
 
 
 if __name__ == "__main__":

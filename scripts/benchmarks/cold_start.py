@@ -23,7 +23,7 @@ from typing import Any
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.saved_files import BUNDLED, find_model
+from vanilla_transformer.hub.saved_files import CAPTIONS, find_model
 from vanilla_transformer.scripts.benchmarks.measuring import take_turns
 from vanilla_transformer.scripts.benchmarks.report import OutputArguments, Table, report
 from vanilla_transformer.scripts.benchmarks.serving_speed import address_of
@@ -58,7 +58,7 @@ REFERENCE = "ten lines of Python"
 class StartBenchmarkArguments(OutputArguments):
     """The model and the sentence."""
 
-    model: str = key(BUNDLED[0], "Folder of the model, with a tokenizer.json.")
+    model: str = key(CAPTIONS, "Folder of the model, with a tokenizer.json.")
     text: str = key("A dog runs.", "The sentence.")
     rounds: int = key(5, "Number of rounds.")
     backends: list[str] = key(["auto", "torch"], "Engines to measure.")

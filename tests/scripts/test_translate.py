@@ -450,3 +450,45 @@ def test_ctrl_c_keeps_the_finished_shards(model_folder, tmp_path, monkeypatch, c
     assert len(list((tmp_path / "out").glob("shard-*"))) == 2
     translate.main([*words, "--output", str(tmp_path / "out")])
     assert read(tmp_path / "out" / "translations.txt") == expected(model_folder)
+
+
+# --- the bundled family ---
+
+
+def test_without_model_and_language_every_translation_names_its_language(capsys):
+    translate.main(["Where is the station?", "I am hungry."])
+    lines = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert [language for language, _ in lines] == ["de", "fr", "es", "zh"] * 2
+    everyday = Translator.from_pretrained("everyday")
+    assert lines[5][1] == everyday("I am hungry.", target_lang="fr")
+
+
+def test_one_language_has_one_line_for_each_line(capsys, monkeypatch):
+    monkeypatch.setattr(translate, "on_terminal", lambda stream: True)
+    translate.main(["Wo ist der Bahnhof?", "--target_lang", "en"])
+    out, err = capsys.readouterr()
+    assert out == Translator.from_pretrained("everyday")("Wo ist der Bahnhof?", target_lang="en") + "\n"
+    assert "everyday sentences" in err
+
+
+def test_a_run_into_several_languages_is_resumed(tmp_path):
+    (tmp_path / "in").write_text("One.\nTwo.\nThree.\n")
+    command = ["--input", str(tmp_path / "in"), "--target_lang", "zh", "de"]
+    translate.main([*command, "--output", str(tmp_path / "whole")])
+    lines = (tmp_path / "whole").read_text().splitlines(keepends=True)
+    assert len(lines) == 3 * 2
+    (tmp_path / "out.partial").write_text("".join(lines[:2]))
+    translate.main([*command, "--output", str(tmp_path / "out"), "--resume"])
+    assert (tmp_path / "out").read_text() == "".join(lines)
+
+
+def test_shards_of_a_family_are_translated_by_one_of_its_models(tmp_path):
+    (tmp_path / "in").write_text("One.\nTwo.\n")
+    command = ["--input", str(tmp_path / "in"), "--output", str(tmp_path / "out"), "--shards", "1"]
+    translate.main([*command, "--target_lang", "fr"])
+    expected = Translator.from_pretrained("everyday")(["One.", "Two."], target_lang="fr")
+    assert (tmp_path / "out" / "translations.txt").read_text().splitlines() == expected
+    with pytest.raises(SystemExit, match="--shards translates into one language"):
+        translate.main([*command, "--target_lang", "fr", "de"])
+    with pytest.raises(SystemExit, match=r"everyday translates en-de, .*: give target_lang"):
+        translate.main(command)

@@ -57,6 +57,8 @@ class CardOptions:
         repo_id: The name of the model on the Hub, or its folder.
         license: The licence, as the Hub's identifier such as `"apache-2.0"`.
         license_name: The name of the licence if `license` is `"other"`.
+        description: What the model is for, in a sentence. The server's page shows it.
+        try_with: Texts to try the model with, on the Hub's page and the server's.
         notes: Markdown text for the limitations.
         evaluations: Folders or results.json files that `vanilla evaluate` wrote.
         example: A sentence and its translation.
@@ -66,6 +68,8 @@ class CardOptions:
     repo_id: str
     license: str | None = None
     license_name: str | None = None
+    description: str | None = None
+    try_with: Sequence[str] = ()
     notes: str | None = None
     evaluations: Sequence[str | Path] = ()
     example: tuple[str, str | None] = ("When does the train arrive in Berlin?", None)
@@ -109,6 +113,8 @@ def _metadata(
     """The YAML header of the card."""
     dataset = options.dataset or recipe.get("dataset")
     return ModelCardData(
+        description=options.description,
+        widget=[{"text": text} for text in options.try_with] or None,
         language=list(dict.fromkeys(language for direction in directions for language in direction)),
         license=options.license,
         license_name=options.license_name,

@@ -12,7 +12,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -184,7 +184,7 @@ class ShardWorker:
                 yield translation.corpus.text_of(row)
 
         def translated() -> Iterator[tuple[Any, list[Hypothesis]]]:
-            options = {"first_number": start + 1, **translation.generation}
+            options = {"numbers": count(start + 1), **translation.generation}
             for done, hypotheses in enumerate(self.translator.translate(texts(), **options), start=1):
                 yield rows.popleft(), hypotheses
                 count_rows(done)

@@ -8,10 +8,11 @@ have fields `source_lang` and `target_lang` too, which are read if the config ha
 import json
 import re
 from collections.abc import Iterable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .saved_files import errors_in_one_sentence, find_file, find_model
+from .saved_files import errors_in_one_sentence, find_file, find_model, members_of, read_config
 
 
 if TYPE_CHECKING:
@@ -101,6 +102,31 @@ def load_directions(name_or_path: str | Path, **options: Any) -> Directions:
         return several
     languages = load_languages(name_or_path, **options)
     return (languages,) if languages else ()
+
+
+@cache
+def directions_of_members(family: str) -> dict[str, Directions]:
+    """Returns the directions of each model of a family."""
+    return {name: directions_of(read_config(name)) for name in members_of(family)}
+
+
+def choose_member(family: str, given: Languages) -> str:
+    """Returns the model of a family for the given languages, of which one is enough if it decides.
+
+    Args:
+        family: The name of the family.
+        given: The languages; `None` for one that is not given.
+    """
+    members = directions_of_members(family)
+    known = [direction for directions in members.values() for direction in directions]
+    fitting = fitting_directions(known, given)
+    names = [name for name, directions in members.items() if set(directions) & set(fitting)]
+    if len(names) == 1:
+        return names[0]
+    shown = ", ".join(map(str, known))
+    if names:
+        raise ValueError(f"{family} translates {shown}: give target_lang (--target_lang).")
+    raise ValueError(f"{family} was not trained for {given}, only for {shown}: choose one of these.")
 
 
 def record_languages(config: "PreTrainedConfig", languages: Languages) -> None:

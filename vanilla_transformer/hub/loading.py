@@ -29,7 +29,6 @@ from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
 from .saved_files import (
-    BUNDLED,
     GENERATION_CONFIG,
     HUB_OPTIONS,
     LOADING_ERRORS,
@@ -204,7 +203,6 @@ def load_tokenizers(
 
 
 __all__ = [
-    "BUNDLED",
     "HUB_OPTIONS",
     "LOADING_ERRORS",
     "errors_in_one_sentence",

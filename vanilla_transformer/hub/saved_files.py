@@ -22,7 +22,10 @@ from vanilla_transformer.models.auto_map import MODELS
 from vanilla_transformer.models.search_options import all_options, require_values
 
 
-BUNDLED = ("multi30k-en-de-tiny",)  # models that come with the package
+# Models that come with the package, and one name for two of them.
+EVERYDAY, CAPTIONS = "everyday", "multi30k-en-de-tiny"
+FAMILIES = {EVERYDAY: ("everyday-from-en", "everyday-to-en")}
+BUNDLED = (*FAMILIES[EVERYDAY], CAPTIONS)
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 # Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
@@ -36,9 +39,22 @@ LOADING_ERRORS = (Exception,)
 
 def find_model(name_or_path: str | Path) -> str | Path:
     """Returns the folder of a model that comes with the package, or else the name or path as it is."""
+    if is_family(name_or_path):
+        members = " or ".join(members_of(name_or_path))
+        raise ValueError(f"{name_or_path} is a name for several models, and here one is needed: give {members}.")
     if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
         return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path
     return name_or_path
+
+
+def is_family(name_or_path: str | Path) -> bool:
+    """Whether this is one name for several models that come with the package."""
+    return name_or_path in FAMILIES and not Path(name_or_path).is_dir()
+
+
+def members_of(name_or_path: str | Path) -> tuple[str, ...]:
+    """Returns the names of a family's models, or else the name or path itself."""
+    return FAMILIES[str(name_or_path)] if is_family(name_or_path) else (str(name_or_path),)
 
 
 def find_file(name_or_path: str | Path, name: str, *, required: bool = True, **options: Any) -> Path | None:

@@ -22,14 +22,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Siz
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
-from itertools import chain, islice, repeat
+from itertools import chain, count, islice, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.hardware import require_torch
 from vanilla_transformer.hub.languages import Directions, Languages, languages_of
-from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model
+from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model, is_family
 from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.search_options import (
     BeamSearchOptions,
@@ -197,9 +197,10 @@ class Translator:
         """Loads model and tokenizers from a folder or the Hub.
 
         Args:
-            name_or_path: Folder, name on the Hub, or `"multi30k-en-de-tiny"`: the bundled model, which translates
-                English image captions into German. Several are an ensemble: the mean of their probabilities decides.
-                They need the same vocabulary, and torch.
+            name_or_path: Folder, name on the Hub, or a bundled model: `"everyday"` translates everyday sentences
+                between English and German, French, Spanish and Chinese, `"multi30k-en-de-tiny"` English image captions
+                into German. Several are an ensemble: the mean of their probabilities decides. They need the same
+                vocabulary, and torch.
             device: Where to run; a GPU if there is one.
             backend: As above. CTranslate2 converts the model once and keeps the result beside the model's files, or in
                 the user's cache.
@@ -212,6 +213,11 @@ class Translator:
         if "subfolder" in options:
             raise ValueError(f"subfolder={options['subfolder']!r}: give the folder itself as the model.")
         hub_options = {name: value for name, value in options.items() if name in HUB_OPTIONS}
+        if isinstance(name_or_path, str | Path) and is_family(name_or_path):
+            from .translator_family import TranslatorFamily
+
+            how = {"device": device, "backend": backend, "quantization": quantization, "verbose": verbose, **options}
+            return TranslatorFamily(str(name_or_path), partial(cls.from_pretrained, **how), **own_options)
         several = [name_or_path] if isinstance(name_or_path, str | Path) else list(name_or_path or [])
         names = [find_model(name) for name in several]
         if not names:
@@ -301,7 +307,7 @@ class Translator:
         source_lang: str | Iterable[str | None] | None = None,
         target_lang: str | Iterable[str | None] | None = None,
         zero_shot: bool = False,
-        first_number: int = 1,
+        numbers: Iterable[int] | None = None,
         **generation: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Yields the translations of each text, best first, in the order of the texts.
@@ -325,7 +331,7 @@ class Translator:
             target_lang: The language of the translations, or of each, if the model has several. A text may also have
                 the model's tag in front: `>>de<< Hello.`
             zero_shot: Whether the model may be asked for a direction that it was not trained on.
-            first_number: The number of the first text in warnings and errors.
+            numbers: The numbers of the texts in warnings and errors; by default they count from 1.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
                 the model's `generation_config`, or are the paper's (4 and 0.6) if it has none. With `sample`, for
                 instance `temperature` and `top_k`. A model that writes all tokens at once has other options:
@@ -355,9 +361,9 @@ class Translator:
             self._languages("", source_lang, target_lang, zero_shot)  # refuses now what all texts would be refused for
         requests = (
             replace(request, languages=self._languages(request.text, *request.languages, zero_shot))
-            for request in _requests(texts, prefix, glossary, source_lang, target_lang)
+            for request in requests_of(texts, prefix, glossary, source_lang, target_lang)
         )
-        numbered = enumerate(requests, start=first_number)
+        numbered = zip(numbers or count(1), requests, strict=False)
         in_pieces = bool(split_sentences) or self.long_texts == "chunk"
         total = None if in_pieces else _length_of(texts)
         bar = _bar(progress, total=total, desc="translating", unit=" texts")
@@ -448,16 +454,16 @@ class Translator:
 
     def _translate_pieces(
         self,
-        numbered: "Iterator[tuple[int, _Request]]",
+        numbered: "Iterator[tuple[int, Request]]",
         language: str | None,
         into_sentences: bool,
-        translate: "Callable[[Iterator[tuple[int, _Request]]], Iterator[list[Hypothesis]]]",
+        translate: "Callable[[Iterator[tuple[int, Request]]], Iterator[list[Hypothesis]]]",
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts piece by piece: sentences, and parts of what is too long for the model."""
         cut: deque[tuple[Pieces, str | None]] = deque()  # texts whose translation is not complete yet, and into what
         how = {"sentences": into_sentences, **(self._limit_of_pieces() if self.long_texts == "chunk" else {})}
 
-        def requests() -> "Iterator[tuple[int, _Request]]":
+        def requests() -> "Iterator[tuple[int, Request]]":
             for number, request in numbered:
                 _require_text(number, request.text)
                 pieces = Pieces.of(request.text, language or request.languages.source or "en", **how)
@@ -488,7 +494,7 @@ class Translator:
 
     def _translate_windows(
         self,
-        numbered: "Iterator[tuple[int, _Request]]",
+        numbered: "Iterator[tuple[int, Request]]",
         *,
         decoding: "_Decoding",
         empty: Hypothesis,
@@ -552,7 +558,7 @@ class Translator:
 
     # --- from text to ids ---
 
-    def _encode_source(self, number: int, request: "_Request") -> "_Source | None":
+    def _encode_source(self, number: int, request: "Request") -> "_Source | None":
         """Returns a text as the model reads it; `None` for an empty text."""
         text = request.text
         _require_text(number, text)
@@ -764,7 +770,7 @@ def _load_same_tokenizers(
 
 
 @dataclass(frozen=True)
-class _Request:
+class Request:
     """A text, the beginning of its translation, the terms that it must contain, and the languages of both."""
 
     text: str
@@ -773,13 +779,13 @@ class _Request:
     languages: Languages
 
 
-def _requests(
+def requests_of(
     texts: Iterable[str],
     prefix: str | Iterable[str | None] | None,
     glossary: GlossaryOption | Iterable[GlossaryOption],
     source_lang: str | Iterable[str | None] | None,
     target_lang: str | Iterable[str | None] | None,
-) -> Iterator[_Request]:
+) -> Iterator[Request]:
     """Puts a prefix, a glossary and the given languages with each text."""
     if isinstance(glossary, Glossary | Mapping | None):
         glossary = _as_glossary(glossary)  # once for all texts
@@ -789,7 +795,7 @@ def _requests(
     with_source = _paired(with_terms, source_lang, str, "source languages", number)
     with_all = _paired(with_source, target_lang, str, "target languages", number)
     return (
-        _Request(text, start, _as_glossary(terms), Languages(source, target))
+        Request(text, start, _as_glossary(terms), Languages(source, target))
         for (((text, start), terms), source), target in with_all
     )
 
@@ -896,4 +902,4 @@ class _NoBar(nullcontext):
         """Shows nothing."""
 
 
-__all__ = ["Hypothesis", "TranslationProbability", "Translator"]
+__all__ = ["Hypothesis", "Request", "TranslationProbability", "Translator", "requests_of"]

@@ -30,11 +30,11 @@ class Shouting:
     def set_seed(self, seed):
         self.seed = seed
 
-    def translate(self, texts, n_best=1, first_number=1):
+    def translate(self, texts, n_best=1, numbers=(1,)):
         self.calls += 1
         if self.calls == self.dies_at:
             raise KeyboardInterrupt
-        self.first_numbers.append(first_number)
+        self.first_numbers.append(next(iter(numbers)))
         return self._translate(iter(texts), n_best)
 
     def _translate(self, texts, n_best):

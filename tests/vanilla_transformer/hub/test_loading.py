@@ -12,7 +12,6 @@ from vanilla_transformer import Translator, find_model
 from vanilla_transformer.converters.to_ctranslate2 import export
 from vanilla_transformer.engines.int8_layers import quantized
 from vanilla_transformer.hub.loading import (
-    BUNDLED,
     LOADING_ERRORS,
     find_device,
     load_config,
@@ -23,6 +22,7 @@ from vanilla_transformer.hub.loading import (
     reason_of,
     require_finite,
 )
+from vanilla_transformer.hub.saved_files import CAPTIONS, EVERYDAY
 
 
 SENTENCE = r"^{} can't be loaded \(.+\): give a folder with a model and its tokenizer, or a name on the Hub\.$"
@@ -155,10 +155,10 @@ def test_whole_numbers_do_not_become_weights(model, folder, kind):
 
 
 def test_the_auto_classes_load_a_bundled_model_by_its_path():
-    path = find_model(BUNDLED[0])
+    path = find_model(CAPTIONS)
     model, tokenizer = AutoModelForSeq2SeqLM.from_pretrained(path), AutoTokenizer.from_pretrained(path)
     outputs = model.generate(**tokenizer("A dog runs.", return_tensors="pt"))
-    translation = Translator.from_pretrained(BUNDLED[0])("A dog runs.")
+    translation = Translator.from_pretrained(CAPTIONS)("A dog runs.")
     assert tokenizer.decode(outputs[0], skip_special_tokens=True) == translation
     assert pipeline("vanilla-translation", model=str(path))("A dog runs.")["translation_text"] == translation
 
@@ -259,3 +259,8 @@ def test_nobody_is_asked_whether_to_run_the_code_of_a_folder(folder, tmp_path, m
     assert not (tmp_path / "ran").exists()
     load_config(folder, trust_remote_code=True)
     assert (tmp_path / "ran").exists()
+
+
+def test_one_model_of_a_family_is_needed_where_only_one_fits():
+    with pytest.raises(ValueError, match=r"several models.*give everyday-from-en or everyday-to-en"):
+        find_model(EVERYDAY)

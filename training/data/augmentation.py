@@ -4,6 +4,8 @@ things that are copied and not translated.
 A recipe gives each form its rate, `augmentation: {upper_case: 0.03, typos: 0.05}`. Each time a pair is used, it takes
 at most one form, drawn from the seed, the epoch and the batch's text. So the draws are the same after a resume, and in
 whichever worker or process the batch is collated.
+
+A form that needs many more tokens is given to whole batches: one long pair would pad all others to its length.
 """
 
 import re
@@ -102,6 +104,7 @@ FORMS: dict[str, Callable[[Pair, Random], Pair]] = {
     "copied": copied,
 }
 TWO_SENTENCES = "two_sentences"  # needs another pair of the same direction
+LENGTHENING = ("upper_case", "title_case", "copied", TWO_SENTENCES)  # drawn for batches, the others for pairs
 
 
 # --- what is copied ---
@@ -164,10 +167,10 @@ def require_rates(rates: dict[str, float]) -> None:
 
 
 class AugmentingCollator:
-    """Gives some pairs of a batch another form, and tokenises those again, before another collator takes them.
+    """Gives some pairs another form, and tokenises those again, before another collator takes them.
 
-    Token batches are planned with the lengths of the pairs as they are. Other forms have more tokens, and two
-    sentences twice as many: leave room in `max_tokens`.
+    Token batches are planned with the lengths of the pairs as they are. A batch in capitals has two to three times as
+    many tokens: leave room in `max_tokens`.
 
     Args:
         collator: The next collator.
@@ -189,7 +192,8 @@ class AugmentingCollator:
         seed: int = 0,
     ):
         self.collator, self.tokenizer, self.target_tokenizer = collator, tokenizer, target_tokenizer
-        self.names, self.rates = [*rates, ""], [*rates.values(), 1 - sum(rates.values())]
+        self.of_batches = {name: rate for name, rate in rates.items() if name in LENGTHENING}
+        self.of_pairs = {name: rate for name, rate in rates.items() if name not in LENGTHENING}
         self.tags, self.seed, self.epoch = set(tags), seed, 0
 
     def set_epoch(self, epoch: int) -> None:
@@ -199,12 +203,16 @@ class AugmentingCollator:
             self.collator.set_epoch(epoch)
 
     def __call__(self, examples: list[dict[str, Any]]) -> Any:
-        parts = [self._split_tag(example) for example in examples]
-        random = Random(f"{self.seed} {self.epoch} {parts}")
+        tagged = [self._split_tag(example) for example in examples]
+        random = Random(f"{self.seed} {self.epoch} {tagged}")
+        form = _drawn(self.of_batches, 1.0, random)
+        if form == TWO_SENTENCES:
+            return self.collator([self._encoded(tag, pair) for tag, pair in _joined_in_twos(tagged)])
+        others = 1 - sum(self.of_batches.values())  # the share of batches whose pairs draw for themselves
         changed = []
-        for example, (tag, pair) in zip(examples, parts, strict=True):
-            (name,) = random.choices(self.names, self.rates)
-            formed = self._formed(name, tag, pair, parts, random)
+        for example, (tag, pair) in zip(examples, tagged, strict=True):
+            name = form or _drawn(self.of_pairs, others, random)
+            formed = FORMS[name](pair, random) if name else pair
             changed.append(example if formed == pair else self._encoded(tag, formed))
         return self.collator(changed)
 
@@ -214,15 +222,6 @@ class AugmentingCollator:
             return f"{tag} ", Pair(rest, example["target"])
         return "", Pair(example["source"], example["target"])
 
-    def _formed(self, name: str, tag: str, pair: Pair, parts: list[tuple[str, Pair]], random: Random) -> Pair:
-        if name != TWO_SENTENCES:
-            return FORMS[name](pair, random) if name else pair
-        others = [other for tag_of_other, other in parts if tag_of_other == tag and other != pair]
-        if not others:
-            return pair
-        other = random.choice(others)
-        return Pair(joined(pair.source, other.source), joined(pair.target, other.target))
-
     def _encoded(self, tag: str, pair: Pair) -> dict[str, Any]:
         source = f"{tag}{pair.source}"
         return {
@@ -231,3 +230,26 @@ class AugmentingCollator:
             "input_ids": self.tokenizer(source)["input_ids"],
             "labels": self.target_tokenizer(text_target=pair.target)["input_ids"],
         }
+
+
+def _drawn(rates: dict[str, float], total: float, random: Random) -> str:
+    """One of the names, or "" for the rest of the total."""
+    place = random.random() * total
+    for name, rate in rates.items():
+        place -= rate
+        if place < 0:
+            return name
+    return ""
+
+
+def _joined_in_twos(tagged: list[tuple[str, Pair]]) -> list[tuple[str, Pair]]:
+    """Every two pairs with the same tag as one; a last one without a partner stays alone. As many tokens as before."""
+    waiting: dict[str, Pair] = {}
+    done = []
+    for tag, pair in tagged:
+        first = waiting.pop(tag, None)
+        if first is None:
+            waiting[tag] = pair
+        else:
+            done.append((tag, Pair(*map(joined, first, pair))))
+    return done + list(waiting.items())

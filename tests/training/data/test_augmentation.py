@@ -9,6 +9,7 @@ from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.data.augmentation import (
     COPIED,
     FORMS,
+    LENGTHENING,
     TWO_SENTENCES,
     AugmentingCollator,
     Pair,
@@ -78,13 +79,13 @@ def batch(size=40):
 def test_rates_are_shares_of_the_pairs():
     collator = make({"upper_case": 0.25, "no_punctuation": 0.5})
     counts = Counter()
-    for epoch in range(50):
+    for epoch in range(400):
         collator.set_epoch(epoch)
-        for example in collator(batch()):
+        for example in collator(batch(10)):
             form = "upper" if "TEXT" in example["source"] else "stop" if example["source"][-1] != "." else "none"
             counts[form] += 1
-    assert counts["upper"] / 2000 == pytest.approx(0.25, abs=0.03)
-    assert counts["stop"] / 2000 == pytest.approx(0.5, abs=0.03)
+    assert counts["upper"] / 4000 == pytest.approx(0.25, abs=0.05)
+    assert counts["stop"] / 4000 == pytest.approx(0.5, abs=0.05)
 
 
 def test_draws_depend_on_seed_epoch_and_text_alone():
@@ -98,14 +99,40 @@ def test_draws_depend_on_seed_epoch_and_text_alone():
 
 
 def test_the_tag_stays_in_front_and_partners_have_the_same_one():
-    collator = make({TWO_SENTENCES: 0.5, "upper_case": 0.5})
-    for example, was in zip(collator(batch()), batch(), strict=True):
+    joined_batch = make({TWO_SENTENCES: 1.0})(batch())
+    for example in [*joined_batch, *make({"upper_case": 1.0})(batch())]:
         tag, rest = example["source"].split(" ", 1)
-        assert tag == was["source"].split(" ")[0]
+        assert tag in (">>de<<", ">>fr<<")
         assert ">>" not in rest
         numbers = [int(number) for number in rest.replace(".", "").split() if number.isdigit()]
-        assert len({number % 2 for number in numbers}) == 1, "both sentences have the same target language"
+        assert {number % 2 for number in numbers} == {tag == ">>fr<<"}, "both sentences have the same target language"
         assert bytes(example["input_ids"]).decode() == example["source"]
+
+
+@pytest.mark.parametrize("size", [40, 7, 1])
+def test_two_sentences_use_every_pair_once(size):
+    done = make({TWO_SENTENCES: 1.0})(batch(size))
+    assert len(done) == sum((len(batch(size)[start::2]) + 1) // 2 for start in (0, 1))
+    targets = " ".join(example["target"] for example in done)
+    assert sorted(targets.split(" Antwort ")) == sorted(" ".join(e["target"] for e in batch(size)).split(" Antwort "))
+
+
+def test_one_long_form_never_pads_a_batch_of_short_ones():
+    collator = make({**dict.fromkeys(LENGTHENING, 0.1), "typos": 0.2, "no_punctuation": 0.2})
+    lengthened = set()
+    for epoch in range(100):
+        collator.set_epoch(epoch)
+        sources = [example["source"].split(" ", 1)[1] for example in collator(batch())]
+        was = [example["source"].split(" ", 1)[1] for example in batch()]
+        if sources[0].isupper():
+            assert all(map(str.isupper, sources))
+            lengthened.add("upper_case")
+        elif len(sources) < len(was):
+            lengthened.add(TWO_SENTENCES)
+        elif max(map(len, sources)) > max(map(len, was)) + 1:  # a typo may add a letter
+            assert not set(sources) & set(was), "all pairs are copied, or none"
+            lengthened.add("copied")
+    assert lengthened == {"upper_case", "copied", TWO_SENTENCES}
 
 
 @pytest.mark.parametrize(

@@ -45,8 +45,8 @@ from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CleaningArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
+from vanilla_transformer.training.data.corpus_languages import languages_of_models
 from vanilla_transformer.training.data.corpus_mixing import copies
-from vanilla_transformer.training.data.parallel_corpus import languages_of_models
 from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,

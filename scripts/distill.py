@@ -37,7 +37,8 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.safe_files.atomic_writes import one_line
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, kept_pairs
-from vanilla_transformer.training.data.parallel_corpus import languages_of_corpus, languages_of_models, load_corpus
+from vanilla_transformer.training.data.corpus_languages import languages_of_corpus, languages_of_models
+from vanilla_transformer.training.data.parallel_corpus import load_corpus
 from vanilla_transformer.training.data.synthetic_corpus import (
     PairCounts,
     SynthesisArguments,

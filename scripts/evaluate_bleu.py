@@ -65,13 +65,8 @@ from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.augmentation import Pair
 from vanilla_transformer.training.data.corpus_files import require_language
-from vanilla_transformer.training.data.parallel_corpus import (
-    languages_of_corpus,
-    languages_of_models,
-    load_corpus,
-    of_direction,
-    references_of,
-)
+from vanilla_transformer.training.data.corpus_languages import languages_of_corpus, languages_of_models, of_direction
+from vanilla_transformer.training.data.parallel_corpus import load_corpus, references_of
 from vanilla_transformer.training.evaluation.metrics import (
     Bucket,
     Measure,

@@ -30,14 +30,15 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import save_tok
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.run_arguments import new_directions, parse_recipe, with_languages
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import make_model
 from vanilla_transformer.training.data.collators import WithoutFullMask
+from vanilla_transformer.training.data.prepared_text import prepare_text
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.objectives.cross_entropy import Objective, make_objective
-from vanilla_transformer.training.prepare import new_directions, parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.run_folder.checkpoints import (
     AUTO,
     NEWEST,
@@ -101,7 +102,7 @@ def _train(
         accelerator.print(sentence)
     with one_first("data"):
         learn = accelerator.is_main_process and not checkpoint
-        data = prepare_data(
+        data = prepare_text(
             model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
     datasets, tokenizers = data.datasets, data.tokenizers

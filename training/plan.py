@@ -25,6 +25,7 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.loading import load_config
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.run_arguments import with_languages
 from vanilla_transformer.training.arguments.training_arguments import (
     DescribedTrainingArguments,
     batches_of_each_process,
@@ -32,13 +33,8 @@ from vanilla_transformer.training.arguments.training_arguments import (
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import config_of_new_model
 from vanilla_transformer.training.data.corpus_files import choose_columns, column_names, pairs_in_files
-from vanilla_transformer.training.data.parallel_corpus import (
-    SPLITS,
-    directions_of_corpus,
-    languages_of_corpus,
-    of_direction,
-)
-from vanilla_transformer.training.prepare import with_languages
+from vanilla_transformer.training.data.corpus_languages import directions_of_corpus, languages_of_corpus, of_direction
+from vanilla_transformer.training.data.parallel_corpus import SPLITS
 from vanilla_transformer.training.reports.device_costs import costs_of_update, shape_of_batch, shape_of_model
 from vanilla_transformer.training.reports.tables import aligned
 

@@ -37,13 +37,14 @@ from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.run_arguments import new_directions, parse_recipe, with_languages
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import make_model
 from vanilla_transformer.training.data.parallel_corpus import content_digests, references_of
+from vanilla_transformer.training.data.prepared_text import Datasets, prepare_text
 from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.evaluation.test_sets import sacrebleu_tokens
-from vanilla_transformer.training.prepare import Datasets, new_directions, parse_recipe, prepare_data, with_languages
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
 from vanilla_transformer.training.run_folder.checkpoints import (
     AUTO,
@@ -121,7 +122,7 @@ def _train(
     set_seed(args.seed)
     with one_first("data"):
         learn = not args.resume_from_checkpoint and args.process_index == 0
-        data = prepare_data(
+        data = prepare_text(
             model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
         )
     corpus, datasets, tokenizers = data.corpus, data.datasets, data.tokenizers

@@ -62,8 +62,8 @@ from vanilla_transformer.training.data.augmentation import AugmentingCollator
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
 from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns, WithoutFullMask
 from vanilla_transformer.training.data.decoder_input_noise import NoisyPrefixCollator, PrefixNoise
-from vanilla_transformer.training.data.parallel_corpus import encoder
 from vanilla_transformer.training.data.token_batches import StreamedTokenBatches, TokenBatchSampler, column_lengths
+from vanilla_transformer.training.data.tokenized_pairs import encoder
 from vanilla_transformer.training.evaluation.metrics import Reference
 from vanilla_transformer.training.evaluation.test_sets import (
     batches_by_length,

@@ -9,7 +9,8 @@ from transformers import PreTrainedTokenizerBase
 from vanilla_transformer.command_line.parsing import key
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
-from vanilla_transformer.training.data.parallel_corpus import load_corpus, tokenize
+from vanilla_transformer.training.data.parallel_corpus import load_corpus
+from vanilla_transformer.training.data.tokenized_pairs import tokenize
 from vanilla_transformer.training.data.vocabulary import sentences
 
 

@@ -9,8 +9,8 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.training.runs import final_weights, losses
 from vanilla_transformer.training import accelerate_loop as train_accelerate
-from vanilla_transformer.training import prepare as prepare_script
 from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training.arguments.run_arguments import parse_recipe
 
 
 def test_the_plain_loop_gives_the_trainers_losses_and_weights(recipe, tmp_path):
@@ -22,7 +22,7 @@ def test_the_plain_loop_gives_the_trainers_losses_and_weights(recipe, tmp_path):
         "train_weights": [0.5, 3],
     }
     train_script.main(recipe(output_dir=str(tmp_path / "trainer"), **keys))
-    arguments = prepare_script.parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
+    arguments = parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
     in_loop = train_accelerate.train(*arguments)
     assert in_loop == pytest.approx(losses(tmp_path / "trainer"), rel=1e-4)
     for name, tensor in final_weights(tmp_path / "loop").items():
@@ -37,7 +37,7 @@ def test_a_resumed_loop_gives_the_losses_and_weights_of_one_that_was_not_stopped
     keys = {"save_strategy": "steps", "save_steps": 3, "average_checkpoints": 0, "max_steps": 12}
 
     def loop(name, **more):
-        arguments = prepare_script.parse_recipe("", recipe(output_dir=str(tmp_path / name), **{**keys, **more}))
+        arguments = parse_recipe("", recipe(output_dir=str(tmp_path / name), **{**keys, **more}))
         return train_accelerate.train(*arguments)
 
     whole = loop("whole")
@@ -54,7 +54,7 @@ def test_the_loop_trains_other_architectures_as_the_trainer_does(recipe, tmp_pat
     keys = {"model_type": model_type, "max_steps": 2, "gradient_accumulation_steps": 2, "eval_strategy": "no"}
     keys |= {"average_checkpoints": 0, "model_config": {"label_smoothing": 0.1}}
     train_script.main(recipe(output_dir=str(tmp_path / "trainer"), **keys))
-    arguments = prepare_script.parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
+    arguments = parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
     in_loop = train_accelerate.train(*arguments)
     assert len(in_loop) == 2
     assert in_loop == pytest.approx(losses(tmp_path / "trainer"), rel=1e-4)
@@ -64,7 +64,7 @@ def test_the_loop_trains_other_architectures_as_the_trainer_does(recipe, tmp_pat
 
 
 def test_separate_vocabularies_are_saved_with_the_model(recipe, tmp_path):
-    arguments = prepare_script.parse_recipe("", recipe(separate=True, max_steps=1, vocab_size=280))
+    arguments = parse_recipe("", recipe(separate=True, max_steps=1, vocab_size=280))
     train_accelerate.train(*arguments)
     folder = tmp_path / "run" / "model"
     target = AutoTokenizer.from_pretrained(folder, subfolder="target")

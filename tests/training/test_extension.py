@@ -11,8 +11,8 @@ from vanilla_transformer.models.attention_scores import AttentionScore
 from vanilla_transformer.models.positions import WITH_POSITION_BIAS, PositionEncoding
 from vanilla_transformer.models.variants import POSITIONS, SCORES, Variant
 from vanilla_transformer.training import accelerate_loop as train_accelerate
-from vanilla_transformer.training import prepare as prepare_script
 from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training.arguments.run_arguments import parse_recipe
 from vanilla_transformer.training.objectives.cross_entropy import OBJECTIVES
 
 
@@ -59,7 +59,7 @@ KEYS = {"max_steps": 2, "eval_strategy": "no", "average_checkpoints": 0, "gradie
 @pytest.mark.parametrize("model_type", ["vanilla_transformer", "marian"])
 def test_a_toy_objective_trains_in_both_loops(recipe, tmp_path, toys, model_type):
     keys = {**KEYS, "model_type": model_type, "model_config": toys if model_type == "vanilla_transformer" else {}}
-    arguments = prepare_script.parse_recipe("", recipe(**keys, output_dir=str(tmp_path / "loop"), objective="twice"))
+    arguments = parse_recipe("", recipe(**keys, output_dir=str(tmp_path / "loop"), objective="twice"))
     train_script.main(recipe(**keys, output_dir=str(tmp_path / "plain")))
     train_script.main(recipe(**keys, output_dir=str(tmp_path / "twice"), objective="twice"))
     # Adam does not depend on the scale of the loss, so both runs have the same weights at each step.
@@ -92,5 +92,5 @@ def test_r_drop_trains_in_both_loops_from_one_key_of_the_recipe(recipe, tmp_path
     plain = {**keys, "r_drop": 0.0}
     train_script.main(recipe(output_dir=str(tmp_path / "plain"), **plain))
     assert losses(tmp_path / "trainer")[0] > losses(tmp_path / "plain")[0]
-    arguments = prepare_script.parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
+    arguments = parse_recipe("", recipe(output_dir=str(tmp_path / "loop"), **keys))
     assert len(train_accelerate.train(*arguments)) == 2

@@ -144,14 +144,15 @@ def test_processes_that_wait_for_the_data_outlive_the_time_out_of_their_group(re
         "import sys, time\n"
         "from datetime import timedelta\n"
         "import torch\n"
-        f"from {TRAIN.rpartition('.')[0]} import prepare, train\n"
+        f"from {TRAIN.rpartition('.')[0]} import train\n"
+        f"from {TRAIN.rpartition('.')[0]}.data import prepared_text\n"
         "torch.distributed.init_process_group('gloo', timeout=timedelta(seconds=8))\n"
-        "load_corpus = prepare.load_corpus\n"
+        "load_corpus = prepared_text.load_corpus\n"
         "def load_slowly(*arguments, **keywords):\n"
         "    if torch.distributed.get_rank() == 0:\n"
         "        time.sleep(14)\n"
         "    return load_corpus(*arguments, **keywords)\n"
-        "prepare.load_corpus = load_slowly\n"
+        "prepared_text.load_corpus = load_slowly\n"
         "train.main(sys.argv[1:])\n"
     )
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]

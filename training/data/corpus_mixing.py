@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from datasets import Dataset
+from datasets import Dataset, Features, Value
 
 from vanilla_transformer.training.data.token_batches import column_lengths
 
 
+TEXT = Features({"source": Value("string"), "target": Value("string")})
 DIRECTION = "direction"  # column with the direction of a pair, if a corpus has several
 
 

@@ -1,8 +1,7 @@
-"""Loading and tokenising parallel text: one function for every kind of corpus.
+"""Loading parallel text: one function for every kind of corpus.
 
 A corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar. `load_corpus` returns it
-with the columns `source` and `target`, and with `direction` if it has several; `tokenize` adds `input_ids` and
-`labels`, and the tag of the target language in front of the source.
+with the columns `source` and `target`, and with `direction` if it has several.
 
 ```python
 >>> from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
@@ -16,38 +15,25 @@ kept                40,000
 ```"""
 
 import hashlib
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import numpy as np
 from datasets import (
     ClassLabel,
     Dataset,
-    Features,
     IterableDataset,
-    List,
     ReadInstruction,
-    Value,
     concatenate_datasets,
     get_dataset_config_names,
     load_dataset,
 )
 from datasets.exceptions import DatasetGenerationError, DatasetNotFoundError
-from transformers import PreTrainedTokenizerBase
 
-from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 from vanilla_transformer.hub.languages import (
-    Directions,
     Languages,
-    agreed_languages,
-    find_direction,
-    load_directions,
-    load_languages,
 )
-from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.cleaning import CleaningReport, clean
@@ -55,11 +41,11 @@ from vanilla_transformer.training.data.corpus_files import (
     choose_columns,
     column_names,
     digests_of,
-    files_of_direction,
     pairs_in_files,
     state_of,
 )
-from vanilla_transformer.training.data.corpus_mixing import DIRECTION, copies
+from vanilla_transformer.training.data.corpus_languages import directions_of_corpus, languages_of_corpus, of_direction
+from vanilla_transformer.training.data.corpus_mixing import DIRECTION, TEXT, copies
 from vanilla_transformer.training.data.demo_corpus.grammar import SIZES, demo_corpus
 from vanilla_transformer.training.evaluation.metrics import Reference, require_same_number
 
@@ -67,10 +53,6 @@ from vanilla_transformer.training.evaluation.metrics import Reference, require_s
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = get_args(Split)
 FILE = "file"  # column with the number of the file that a pair is from, for `train_weights`
-TEXT = Features({"source": Value("string"), "target": Value("string")})
-DEMO_LANGUAGES = ("en", "de")
-# Four bytes per id: half the size of the default on disk.
-TOKENS = Features({"input_ids": List(Value("int32")), "labels": List(Value("int32"))})
 
 
 @dataclass
@@ -161,73 +143,6 @@ def _joined(corpora: Mapping[Languages, Corpus]) -> Corpus:
     return Corpus(splits, CleaningReport.sum_of(reports) if reports else None)
 
 
-def of_direction(arguments: CorpusArguments, direction: Languages) -> CorpusArguments:
-    """Returns the arguments of one direction of a corpus: its languages, and the files that serve it."""
-
-    def chosen(entries: list[str]) -> list[str]:
-        return [path for _, path in files_of_direction(entries, *map(str, direction))]
-
-    train_files = files_of_direction(arguments.train_files, *map(str, direction))
-    weights = [arguments.train_weights[number] for number, _ in train_files] if arguments.train_weights else []
-    return replace(
-        arguments.with_languages(direction),
-        train_files=[path for _, path in train_files],
-        train_weights=weights,
-        validation_files=chosen(arguments.validation_files),
-        test_files=chosen(arguments.test_files),
-        test_sets=[f"{name}={path}" for name, files in arguments.further_test_sets.items() for path in chosen(files)],
-    )
-
-
-def directions_of_corpus(arguments: CorpusArguments) -> Directions:
-    """Returns the directions of a corpus: one, if it has not several."""
-    return arguments.all_directions if arguments.directions else (Languages(*languages_of_corpus(arguments)),)
-
-
-def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
-    """Returns the languages of a corpus, which name its files and columns. The demo has a direction by default."""
-    languages = arguments.languages
-    if languages.source is not None and languages.target is not None:
-        return languages.source, languages.target
-    if arguments.dataset == "demo" and languages == Languages():
-        return DEMO_LANGUAGES
-    raise ValueError(
-        f"The languages of the corpus are not known ({languages}): set source_lang and target_lang, for example "
-        "--source_lang en --target_lang de."
-    )
-
-
-def languages_of_models(
-    given: Languages, models: Iterable[str], loading: LoadingArguments, direction: str | None = None
-) -> Languages:
-    """Returns the languages that are given, or else those of models. They must not contradict each other. Of a model
-    with several directions, the given languages must choose one.
-
-    Args:
-        given: The languages that are given.
-        models: Folders or names of models, of which only the config is read.
-        loading: How they are loaded.
-        direction: That of `vanilla backtranslate`; with `"back"`, the models translate from target to source.
-    """
-    for model in models:
-        options = {"revision": loading.revision, "trust_remote_code": loading.trust_remote_code}
-        recorded = load_languages(model, **options)
-        if len(several := load_directions(model, **options)) > 1:
-            wanted = Languages(*reversed(given)) if direction == "back" else given
-            recorded = find_direction(several, wanted, model)
-        of_pairs = Languages(*reversed(recorded)) if direction == "back" else recorded
-        try:
-            given = agreed_languages(given, of_pairs, model)
-        except ValueError as error:
-            if direction is None:
-                raise
-            raise ValueError(
-                f"{model} translates {recorded}. With --direction {direction} it makes pairs for {of_pairs}, not for "
-                f"{given}: choose another model or direction, or correct source_lang and target_lang."
-            ) from error
-    return given
-
-
 def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
     """Returns the references of a test set: its target side, and those in further files.
 
@@ -269,105 +184,6 @@ def _digest(text: Dataset) -> str:
             digest.update("\n".join(line.replace("\n", "\n ") for line in batch[side]).encode())
             digest.update(b"\n\n")  # the end of a side
     return digest.hexdigest()
-
-
-def tokenize(
-    dataset: Dataset,
-    tokenizer: PreTrainedTokenizerBase,
-    target_tokenizer: PreTrainedTokenizerBase | None = None,
-    *,
-    target_lang: str | None = None,
-    keep_text: bool = False,
-    num_proc: int | None = None,
-) -> Dataset:
-    """Turns `source` and `target` into `input_ids` and `labels`. Both end in `</s>`, and neither is truncated.
-
-    If the tokenizer has tags, each source gets that of its target language, in `source` too.
-
-    `datasets` caches the result, and finds it again for the same text and tokenizers.
-
-    Args:
-        dataset: Pairs of text.
-        tokenizer: The joint or source tokenizer.
-        target_tokenizer: The target tokenizer, for separate vocabularies.
-        target_lang: The target language of a corpus with one direction.
-        keep_text: Whether to keep the text columns.
-        num_proc: Number of processes.
-    """
-    text = dataset.features if DIRECTION in dataset.column_names else TEXT
-    tags = _tags(text, target_lang, tokenizer)
-    return dataset.map(
-        _encode,
-        batched=True,
-        fn_kwargs={"tokenizer": tokenizer, "target_tokenizer": target_tokenizer or tokenizer, "tags": tags},
-        remove_columns=[] if keep_text else list(text),
-        features=Features({**text, **TOKENS}) if keep_text else TOKENS,
-        num_proc=num_proc,
-        desc="Tokenising",
-        new_fingerprint=_fingerprint(dataset, f"{keep_text} {tags}", tokenizer, target_tokenizer or tokenizer),
-    )
-
-
-def encoder(
-    tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase, target_lang: str | None
-) -> Callable[[dict[str, list]], dict[str, list]]:
-    """Returns what `tokenize` does with columns of text, for a stream. It keeps the text."""
-    tags = _tags(TEXT, target_lang, tokenizer)
-    return partial(_with_tokens, tokenizer=tokenizer, target_tokenizer=target_tokenizer, tags=tags)
-
-
-def _with_tokens(columns: dict[str, list], **options: Any) -> dict[str, list]:
-    return {**columns, **_encode(columns, **options)}
-
-
-def _tags(features: Features, target_lang: str | None, tokenizer: PreTrainedTokenizerBase) -> list[str]:
-    """Returns what goes in front of the source in each direction; nothing at all for a tokenizer without tags."""
-    known = language_tags(tokenizer)
-    targets = [target_lang]
-    if DIRECTION in features:
-        targets = [Languages.parse(name).target for name in features[DIRECTION].names]
-    for language in targets:
-        if known and language not in known:
-            raise ValueError(
-                f"The tokenizer has no tag for {language!r}, only for {', '.join(known)}: learn a vocabulary for all "
-                "directions."
-            )
-    return [f"{language_tag(str(language))} " for language in targets] if known else []
-
-
-def _encode(
-    batch: dict[str, list[Any]],
-    tokenizer: PreTrainedTokenizerBase,
-    target_tokenizer: PreTrainedTokenizerBase,
-    tags: list[str],
-) -> dict[str, list[Any]]:
-    options = {"return_attention_mask": False, "truncation": False, "verbose": False}
-    tagged = {}
-    if tags:
-        directions = batch.get(DIRECTION, [0] * len(batch["source"]))
-        pairs = zip(batch["source"], directions, strict=True)
-        batch["source"] = tagged["source"] = [tags[direction] + source for source, direction in pairs]
-    return {
-        **tagged,
-        "input_ids": tokenizer(batch["source"], **options)["input_ids"],
-        "labels": target_tokenizer(text_target=batch["target"], **options)["input_ids"],
-    }
-
-
-def _fingerprint(dataset: Dataset, options: str, *tokenizers: PreTrainedTokenizerBase) -> str:
-    """Returns a cache key that depends on the tokenizers' files. In memory, a tokenizer changes with each use, and
-    `datasets` would not recognise it."""
-    digest = hashlib.sha256(f"{dataset._fingerprint} {options}".encode())
-    for tokenizer in tokenizers:
-        if not hasattr(tokenizer, "backend_tokenizer"):  # a plain Python tokenizer: its vocabulary identifies it
-            digest.update(
-                f"{type(tokenizer)} {tokenizer.init_kwargs} {sorted(tokenizer.get_vocab().items())}".encode()
-            )
-            continue
-        content = json.loads(tokenizer.backend_tokenizer.to_str())
-        content.pop("padding"), content.pop("truncation")  # left by the last call
-        digest.update(json.dumps(content).encode())
-    return digest.hexdigest()[:16]
 
 
 # --- the demo grammar ---

@@ -2,16 +2,16 @@
 
 import pytest
 
-from vanilla_transformer.training import prepare as prepare_script
 from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training.arguments.run_arguments import parse_recipe
 
 
 def test_an_option_changes_one_field_of_the_recipes_model(recipe, tmp_path):
     for words in (["--model_config", '{"dropout": 0.25}'], ['--model_config={"dropout": 0.25}']):
-        model, *_ = prepare_script.parse_recipe("", [*recipe(max_steps=2), *words])
+        model, *_ = parse_recipe("", [*recipe(max_steps=2), *words])
         fields = (model.model_config[name] for name in ("dropout", "encoder_layers", "d_model"))
         assert tuple(fields) == (0.25, 1, 32)
-    assert prepare_script.parse_recipe("", [*recipe(), "--model_config", "null"])[0].model_config is None
+    assert parse_recipe("", [*recipe(), "--model_config", "null"])[0].model_config is None
     for mistake in ("[1]", "3", "{"):
         with pytest.raises(SystemExit, match="model_config"):
             train_script.main([*recipe(), "--model_config", mistake])

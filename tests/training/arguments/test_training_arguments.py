@@ -6,8 +6,8 @@ from transformers import AutoConfig, TrainerCallback
 from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 
 from vanilla_transformer.training.arguments import training_arguments
+from vanilla_transformer.training.arguments.run_arguments import parse_recipe
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
-from vanilla_transformer.training.prepare import parse_recipe
 
 
 @pytest.fixture

@@ -11,7 +11,9 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
-from vanilla_transformer.training.data.parallel_corpus import encoder, languages_of_corpus, load_corpus, tokenize
+from vanilla_transformer.training.data.corpus_languages import languages_of_corpus
+from vanilla_transformer.training.data.parallel_corpus import load_corpus
+from vanilla_transformer.training.data.tokenized_pairs import encoder, tokenize
 
 
 corpus_arguments = partial(CorpusArguments, source_lang="en", target_lang="de")

@@ -24,7 +24,7 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME, cached_file
+from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
@@ -33,6 +33,7 @@ from .saved_files import (
     HUB_OPTIONS,
     LOADING_ERRORS,
     errors_in_one_sentence,
+    find_file,
     find_model,
     hub_options,
     read_object,
@@ -121,20 +122,15 @@ def _require_fitting_weights(name_or_path: str | Path, *, trust_remote_code: boo
     """Refuses what the head of the weight file shows to be wrong, before a model is built: a config with more layers
     than the file has weights, which would take minutes, and whole numbers, which would become weights.
 
-    Only a single safetensors file is read.
+    Only safetensors files are read.
     """
+    types: dict[str, str] = {}
     with errors_in_one_sentence(name_or_path):
-        path = cached_file(
-            find_model(name_or_path),
-            SAFE_WEIGHTS_NAME,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            **options,
-        )
-        if path is None:
-            return
-        with safe_open(path, framework="pt") as file:
-            types = {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+        for path in _weight_files(name_or_path, options):
+            with safe_open(path, framework="pt") as file:
+                types |= {name: file.get_slice(name).get_dtype() for name in file.keys()}  # noqa: SIM118
+    if not types:
+        return
     config = vars(load_config(name_or_path, trust_remote_code=trust_remote_code, **options))
     for name, value in config.items():
         if name.endswith("layers") and isinstance(value, int) and value > len(types):
@@ -151,16 +147,17 @@ def _require_fitting_weights(name_or_path: str | Path, *, trust_remote_code: boo
             )
 
 
+def _weight_files(name_or_path: str | Path, options: dict[str, Any]) -> list[Path]:
+    """Returns the paths of a model's safetensors files: one, those that its index names, or none."""
+    names = [SAFE_WEIGHTS_NAME]
+    if index := find_file(name_or_path, SAFE_WEIGHTS_INDEX_NAME, required=False, **options):
+        names = sorted(set(dict(read_object(index)["weight_map"]).values()))
+    return [path for name in names if (path := find_file(name_or_path, name, required=False, **options))]
+
+
 def _require_readable_settings(name_or_path: str | Path, **options: Any) -> bool:
     """Refuses a `generation_config.json` that can't be used; returns whether there is one."""
-    with errors_in_one_sentence(name_or_path):
-        path = cached_file(
-            find_model(name_or_path),
-            GENERATION_CONFIG,
-            _raise_exceptions_for_missing_entries=False,
-            _raise_exceptions_for_connection_errors=False,
-            **options,
-        )
+    path = find_file(name_or_path, GENERATION_CONFIG, required=False, **options)
     if path is None:
         return False
     read_settings(path)
@@ -190,11 +187,9 @@ def load_tokenizers(
         trust_remote_code: Whether to run Python files of the folder.
         options: Those of `from_pretrained`, such as `revision`.
     """
+    target_file = find_file(name_or_path, f"{TARGET}/tokenizer_config.json", required=False, **options)
     name_or_path = find_model(name_or_path)
     with errors_in_one_sentence(name_or_path):
-        target_file = cached_file(
-            name_or_path, f"{TARGET}/tokenizer_config.json", _raise_exceptions_for_missing_entries=False, **options
-        )
         options["trust_remote_code"] = trust_remote_code
         tokenizer = AutoTokenizer.from_pretrained(name_or_path, **options)
         if not target_file:

@@ -529,7 +529,7 @@ class Translator:
             while window := list(islice(numbered, self.window)):
                 encoded = [
                     self._encode_pair(number, source, target, self._languages(source, *given))
-                    for number, (source, target) in window
+                    for number, (source, target) in map(_require_pair, window)
                 ]
                 sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
                 results: dict[int, TranslationProbability] = {}
@@ -840,6 +840,13 @@ def _length_of(items: Iterable[Any]) -> int | None:
 def _require_number(name: str, value: int) -> None:
     if not isinstance(value, int) or value < 1:
         raise ValueError(f"{name}={value!r} must be at least 1.")
+
+
+def _require_pair(numbered: tuple[int, tuple[str, str]]) -> tuple[int, tuple[str, str]]:
+    number, pair = numbered
+    if not isinstance(pair, tuple | list) or len(pair) != 2:
+        raise ValueError(f"Pair {number} is {pair!r:.50}: score() takes pairs of a text and its translation.")
+    return numbered
 
 
 def _require_text(number: int, text: str) -> None:

@@ -136,20 +136,24 @@ def test_missing_weights_are_not_invented(folder):
         load_model(folder)
 
 
-def test_a_config_with_more_layers_than_there_are_weights_builds_no_model(folder):
+@pytest.mark.parametrize("max_shard_size", ["5GB", "10KB"])
+def test_a_config_with_more_layers_than_there_are_weights_builds_no_model(model, folder, max_shard_size):
+    model.save_pretrained(folder, max_shard_size=max_shard_size)
+    assert (folder / "model.safetensors.index.json").is_file() == (max_shard_size == "10KB")
     config = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps({**config, "decoder_layers": 1_000_000}))
     with pytest.raises(ValueError, match=r"model has decoder_layers=1000000 in config.json, but its weight file has"):
         load_model(folder)
 
 
+@pytest.mark.parametrize("max_shard_size", ["5GB", "10KB"])
 @pytest.mark.parametrize("kind", [torch.int8, torch.uint8, torch.bool, torch.int64])
-def test_whole_numbers_do_not_become_weights(model, folder, kind):
+def test_whole_numbers_do_not_become_weights(model, folder, kind, max_shard_size):
     state = model.state_dict()
     state["model.encoder.layers.1.feed_forward.fc1.bias"] = torch.ones_like(
         state["model.encoder.layers.1.feed_forward.fc1.bias"], dtype=kind
     )
-    model.save_pretrained(folder, state_dict=state)
+    model.save_pretrained(folder, state_dict=state, max_shard_size=max_shard_size)
     with pytest.raises(ValueError, match=r"stores model\.encoder\.layers\.1\.feed_forward\.fc1\.bias as [IUB]"):
         load_model(folder)
 

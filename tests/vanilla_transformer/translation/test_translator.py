@@ -236,6 +236,14 @@ def test_scores_are_log_probabilities_of_the_target(tokenizer):
         assert score.perplexity == pytest.approx(torch.tensor(loss).exp().item(), rel=1e-4)
 
 
+@pytest.mark.parametrize("pair", ["ab", None, ("a",), ("a", "b", "c"), {"a": 1, "b": 2}])
+def test_only_pairs_are_scored(tokenizer, pair):
+    with pytest.raises(ValueError, match=r"Pair 2 is .*: score\(\) takes pairs of a text and its translation"):
+        list(Translator(vanilla(), tokenizer).score([("a", "b"), pair]))
+    with pytest.raises(ValueError, match="Text 1 is 3, a int: only strings"):
+        list(Translator(vanilla(), tokenizer).score([("a", 3)]))
+
+
 def test_the_search_scores_a_translation_as_force_decoding_does(tokenizer):
     translator = Translator(vanilla(), tokenizer)
     for text, (hypothesis,) in zip(TEXTS[:6], translator.translate(TEXTS[:6], length_penalty=0.0), strict=True):

@@ -21,12 +21,14 @@ from statistics import median
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from vanilla_transformer import Translator, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import load, to_marian
+from vanilla_transformer.engines.ctranslate2_engine import PATIENCE
 from vanilla_transformer.hub.loading import load_tokenizers
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.search_options import SearchOptions
@@ -247,6 +249,8 @@ class Decoders:
         }
         if self.on_cpu_in_float32:
             systems["Translator int8"] = self.translator(beams, quantization="int8")
+        if "ctranslate2" in self.available_engines() and self.target_tokenizer is None:
+            systems["plain CTranslate2 script"] = self.plain_script(beams)
         for engine in self.available_engines():
             for quantization in (self.dtype, "int8"):
                 name = f"Translator, {ENGINES[engine][0]} {quantization}".removesuffix(" float32")
@@ -297,6 +301,29 @@ class Decoders:
             self.converted[kind] = Translator(self.model, self.tokenizer, self.target_tokenizer, **engine)
         translator = self.converted[kind]
         return lambda: list(translator(self.lines, **self.options(beams)))
+
+    def plain_script(self, beams: int) -> Callable[[], list[str]]:
+        """What a short script with `ctranslate2` and `tokenizers` does, with the same converted model and beams as the
+        Translator: the engine sorts the lines and makes its own batches."""
+        self.translator(beams, backend="ctranslate2", quantization=self.dtype)  # converts
+        engine = self.converted["ctranslate2", self.dtype].backend._require_engine()
+        tokenizer = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
+        tokenizer.no_padding()
+        length = self.fixed_length
+        patience = PATIENCE if beams > 1 else 1
+        longest = length or SearchOptions().max_length(max(map(len, self.tokenizer(self.lines)["input_ids"])))
+        options = {
+            **{"beam_size": beams, "patience": patience, "num_hypotheses": beams * patience},
+            **{"max_decoding_length": longest, "min_decoding_length": length or 0},
+            **{"max_batch_size": self.converted["ctranslate2", self.dtype].max_tokens, "batch_type": "tokens"},
+        }
+
+        def translate() -> list[str]:
+            encoded = tokenizer.encode_batch(self.lines)
+            results = engine.translate_batch([one.tokens for one in encoded], **options)
+            return [tokenizer.decode(list(map(tokenizer.token_to_id, result.hypotheses[0]))) for result in results]
+
+        return translate
 
     def options(self, beams: int) -> dict[str, Any]:
         """Options of `generate` that all systems share."""

@@ -24,6 +24,7 @@ def test_all_systems_with_the_same_weights_write_the_same(text):
         "this model, stock generate",
         "this model, beam_search",
         "Translator",
+        "plain CTranslate2 script",
         "Translator, CTranslate2",
     }
     expected = translations["MarianMT generate"]

@@ -1,5 +1,9 @@
 """Servers for tests: with an engine that takes no time, and with the bundled model."""
 
+import os
+import re
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -78,3 +82,23 @@ def running(app, limits: Limits | None = None, **options) -> Iterator[str]:
 @pytest.fixture(scope="session")
 def bundled() -> Translator:
     return Translator.from_pretrained(BUNDLED, backend="torch")
+
+
+@contextmanager
+def process(*options):
+    """`vanilla serve` with the bundled model; gives the process and its address."""
+    command = [sys.executable, "-m", "vanilla_transformer.scripts.serve", "--model", str(BUNDLED), "--port", "0"]
+    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as server:
+        try:
+            for line in server.stderr:
+                if found := re.search(r"serving at (\S+)", line):
+                    break
+            yield server, found[1]
+        finally:
+            server.kill()
+
+
+def resident(pid):
+    """Memory of a process in bytes."""
+    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")

@@ -2,16 +2,11 @@
 
 import asyncio
 import json
-import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -26,7 +21,7 @@ from vanilla_transformer.serving import server as server_module
 from vanilla_transformer.serving.access_limits import ApiKeys, Limits
 from vanilla_transformer.serving.routes import make_app
 
-from .conftest import BUNDLED, UpperCaseTranslator, make_service, running
+from .conftest import BUNDLED, UpperCaseTranslator, make_service, process, resident, running
 
 
 TEXT = "A man is sleeping. A dog runs in the snow.\n\nTwo girls play football."
@@ -219,20 +214,6 @@ def test_connections_are_bounded():
 # --- a process of its own ---
 
 
-@contextmanager
-def process(*options):
-    """`vanilla serve` with the bundled model; gives the process and its address."""
-    command = [sys.executable, "-m", "vanilla_transformer.scripts.serve", "--model", str(BUNDLED), "--port", "0"]
-    with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as server:
-        try:
-            for line in server.stderr:
-                if found := re.search(r"serving at (\S+)", line):
-                    break
-            yield server, found[1]
-        finally:
-            server.kill()
-
-
 async def translate_all(address, texts, clients, answers, counts):
     """Clients that each take the next text; `answers` gets (number, status, answer)."""
     numbers = iter(range(len(texts)))
@@ -298,12 +279,6 @@ def test_ten_thousand_requests_without_a_lost_doubled_or_swapped_answer():
     assert len(others) <= 10
     assert others == {number: {"translatedText": translator(texts[number], num_beams=1)} for number in others}
     assert growth < 30 * 2**20
-
-
-def resident(pid):
-    """Memory of a process in bytes."""
-    pages = Path(f"/proc/{pid}/statm").read_text().split()[1]
-    return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ class CTranslate2Backend:
         self.device = device
         self.folder: Path | None = Path(folder)
         self._files: dict[str, bytes] = {}  # the converted model, if its folder is gone
-        self._engine: Any = None
+        self._engines: dict[bool, Any] = {}
         self._require_engine()
         vocabularies = {
             path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
@@ -209,24 +209,41 @@ class CTranslate2Backend:
 
     # --- the engine ---
 
-    def _require_engine(self) -> Any:
-        """Returns the engine, and opens it if this process has none yet."""
+    def _require_engine(self, *, apart: bool = False) -> Any:
+        """Returns the engine, and opens it if this process has none yet.
+
+        Args:
+            apart: Whether each thread translates sentences of its own, or all threads share the work on each.
+        """
         with _ENGINE_LOCK:
-            if self._engine is None:
-                self._engine = require_ctranslate2().Translator(
+            if apart not in self._engines:
+                threads = number_of_threads()
+                self._engines[apart] = require_ctranslate2().Translator(
                     str(self.folder or "in memory"),
                     device=self.device.partition(":")[0],
                     device_index=int(self.device.partition(":")[2] or 0),
-                    intra_threads=number_of_threads(),
+                    inter_threads=threads if apart else 1,
+                    intra_threads=1 if apart else threads,
                     files=None if self.folder else self._files,
                 )
                 _OPEN_BACKENDS.add(self)
-            return self._engine
+            return self._engines[apart]
+
+    def _shared_out(self, sentences: int) -> dict[str, int]:
+        """Returns the option that gives each thread its part of many sentences; none if there are few, or a GPU.
+
+        Threads that work apart make two cores 1.7 to 1.9 times as fast as one, those that share 1.1 to 1.7 times. A
+        single sentence is faster where they share.
+        """
+        threads = number_of_threads()
+        if self.device != "cpu" or threads == 1 or sentences < 2 * threads:
+            return {}
+        return {"max_batch_size": -(-sentences // threads)}
 
     def __getstate__(self) -> dict[str, Any]:
         """Returns what pickle writes: the converted model itself. Where it is read, its folder may not exist."""
         files = _files_of(self.folder) if self.folder else self._files
-        return {**vars(self), "_engine": None, "folder": None, "_files": files}
+        return {**vars(self), "_engines": {}, "folder": None, "_files": files}
 
     @property
     def model(self) -> "CTranslate2Backend":
@@ -237,7 +254,7 @@ class CTranslate2Backend:
         """Starts the engine again: its threads take the seed when they start, and never again."""
         require_ctranslate2().set_random_seed(seed)
         with _ENGINE_LOCK:
-            self._engine = None
+            self._engines = {}
         self._require_engine()
 
     def require_options(self, options: dict[str, Any], *, sample: bool = False, glossary: bool = False) -> None:
@@ -265,10 +282,12 @@ class CTranslate2Backend:
         """Returns the log-probability of each target, given its source."""
         # The engine adds the first token, and the end of sentence with its own probability.
         scored = [target[1:-1] if target[-1] == self.config.eos_token_id else target[1:] for target in targets]
-        results = self._require_engine().score_batch(
+        shared_out = self._shared_out(len(sources))
+        results = self._require_engine(apart=bool(shared_out)).score_batch(
             [[self.source_tokens[token_id] for token_id in source] for source in sources],
             [[self.target_tokens[token_id] for token_id in ids] for ids in scored],
             max_input_length=0,
+            **shared_out,
         )
         return [sum(result.log_probs[: len(target) - 1]) for result, target in zip(results, targets, strict=True)]
 
@@ -370,14 +389,16 @@ class CTranslate2Backend:
     def _translate(
         self, sources: list[list[str]], prefixes: list[list[str]], **options: Any
     ) -> "list[TranslationResult]":
-        return self._require_engine().translate_batch(
+        # Samples stay on one engine: which thread takes which sentences is not repeatable.
+        shared_out = {} if "sampling_topk" in options else self._shared_out(len(sources))
+        return self._require_engine(apart=bool(shared_out)).translate_batch(
             sources,
             prefixes if any(prefixes) else None,
             length_penalty=NO_PENALTY,
             max_input_length=0,
             return_scores=True,
             return_end_token=True,
-            **{"min_decoding_length": 0, **options},
+            **{"min_decoding_length": 0, **options, **shared_out},
         )
 
     def _ranked(
@@ -581,9 +602,9 @@ def _abandon_engines() -> None:
     global _ENGINE_LOCK
     _ENGINE_LOCK = threading.Lock()  # another thread of the parent may hold the old one
     for backend in list(_OPEN_BACKENDS):
-        if backend._engine is not None:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(backend._engine))
-            backend._engine = None
+        for engine in backend._engines.values():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(engine))
+        backend._engines = {}
 
 
 if hasattr(os, "register_at_fork"):

@@ -20,7 +20,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.converters.from_and_to_marian import to_marian
 from vanilla_transformer.converters.to_ctranslate2 import export_saved
-from vanilla_transformer.engines import CTranslate2Backend
+from vanilla_transformer.engines import CTranslate2Backend, ctranslate2_engine
 from vanilla_transformer.engines.ctranslate2_engine import CACHE_FOLDER, FINGERPRINT_FILE
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, train_tokenizer
 
@@ -141,6 +141,31 @@ def test_samples(translators):
     drawn = list(there.translate(TEXTS, sample=True, temperature=2.0, top_k=0, n_best=3, max_new_tokens=12))
     assert [[each.text for each in row] for row in drawn] != [[text] * 3 for text in likeliest]
     assert all(each.score is None for row in drawn for each in row)
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_threads_that_work_apart_translate_as_one(tokenizer, monkeypatch, threads):
+    texts = [f"{text} {number}" for number in range(3) for text in TEXTS]
+    pairs = list(zip(texts, reversed(texts), strict=True))
+
+    def translations():
+        translator = Translator(model_of(), tokenizer, backend="ctranslate2")
+        found = [
+            [(each.text, each.score) for each in row]
+            for size in (1, 3, 4, 7, len(texts))
+            for row in translator.translate(texts[:size], n_best=2, **ALIKE)
+        ]
+        return translator.backend, found, [each.log_probability for each in translator.score(pairs)]
+
+    monkeypatch.setattr(ctranslate2_engine, "number_of_threads", lambda: 1)
+    alone, expected, scores = translations()
+    monkeypatch.setattr(ctranslate2_engine, "number_of_threads", lambda: threads)
+    several, found, scores_apart = translations()
+    assert found == [[(text, pytest.approx(score, abs=1e-3)) for text, score in row] for row in expected]
+    assert scores_apart == pytest.approx(scores, abs=1e-3)
+    assert set(alone._engines) == {False}
+    assert several._engines[True].num_translators == threads
+    assert several._engines[False].num_translators == 1
 
 
 # --- kept beside the model ---

@@ -36,7 +36,7 @@ translate: $(INSTALLED)  ## Translate English into German, French, Spanish, Chin
 	translations=$$("$$@" | $(TRANSLATE)) && echo "$$translations" && \
 	echo "$$translations" | cut -f 2 | $(TRANSLATE) --model everyday --target_lang en | sed 's/^/en\t/'
 
-serve: $(INSTALLED)  ## Serve the bundled model: a page to try it, and an API (http://127.0.0.1:8000)
+serve: $(INSTALLED)  ## Serve the bundled models: a page to try it, and an API (http://127.0.0.1:8000)
 	HF_HUB_OFFLINE=1 $(BIN)/vanilla serve $(ARGS)
 
 test: $(INSTALLED) lint  ## Run the tests (set-up included)

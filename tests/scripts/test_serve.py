@@ -35,7 +35,12 @@ def test_options_reach_the_server(model_folder, served, tmp_path, monkeypatch):
 def test_a_family_is_served_as_its_models(served):
     serve.main(["--model", "everyday"])
     ((service, _),) = served
-    assert [model.name for model in service.catalogue.models] == ["everyday-from-en", "everyday-to-en"]
+    assert [model.name for model in service.catalogue.models] == [
+        "everyday-en-de",
+        "everyday-en-fr-es",
+        "everyday-en-zh",
+        "everyday-to-en",
+    ]
     assert service.catalogue.targets("en") == ["de", "fr", "es", "zh"]
     assert service.catalogue.targets("zh") == ["en"]
 

@@ -22,9 +22,9 @@ from vanilla_transformer.models.auto_map import MODELS
 from vanilla_transformer.models.search_options import all_options, require_values
 
 
-# Models that come with the package, and one name for two of them.
+# Models that come with the package, and one name for several of them.
 EVERYDAY, CAPTIONS = "everyday", "multi30k-en-de-tiny"
-FAMILIES = {EVERYDAY: ("everyday-from-en", "everyday-to-en")}
+FAMILIES = {EVERYDAY: ("everyday-en-de", "everyday-en-fr-es", "everyday-en-zh", "everyday-to-en")}
 BUNDLED = (*FAMILIES[EVERYDAY], CAPTIONS)
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
 # Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
@@ -40,7 +40,8 @@ LOADING_ERRORS = (Exception,)
 def find_model(name_or_path: str | Path) -> str | Path:
     """Returns the folder of a model that comes with the package, or else the name or path as it is."""
     if is_family(name_or_path):
-        members = " or ".join(members_of(name_or_path))
+        *others, last = members_of(name_or_path)
+        members = f"{', '.join(others)} or {last}"
         raise ValueError(f"{name_or_path} is a name for several models, and here one is needed: give {members}.")
     if name_or_path in BUNDLED and not Path(name_or_path).is_dir():
         return Path(str(files("vanilla_transformer.model_cards"))) / name_or_path

@@ -178,12 +178,14 @@ class Service:
         }
 
     def languages(self) -> list[dict[str, Any]]:
-        """Answers `/languages`: every language, and what it can be translated into."""
+        """Answers `/languages`: every language, what it can be translated into, and which texts the models know."""
         codes = dict.fromkeys(str(code) for direction in self.catalogue.directions for code in direction)
-        return [
-            {"code": code, "name": LANGUAGE_NAMES.get(code, code), "targets": self.catalogue.targets(code)}
-            for code in codes
-        ]
+        answers = []
+        for code in codes:
+            answer = {"code": code, "name": LANGUAGE_NAMES.get(code, code), "targets": self.catalogue.targets(code)}
+            descriptions = self.catalogue.descriptions(code)
+            answers.append({**answer, "description": " ".join(descriptions)} if descriptions else answer)
+        return answers
 
     def counters(self) -> Response:
         """Answers `/metrics`."""

@@ -252,6 +252,11 @@ class Catalogue:
         """The target languages of a source language, each once."""
         return list(dict.fromkeys(str(each.target) for each in self.directions if each.source == source))
 
+    def descriptions(self, source: str) -> list[str]:
+        """What the models that translate from a language are for, each sentence once."""
+        models = [each for each in self.models if any(str(one.source) == source for one in each.directions)]
+        return list(dict.fromkeys(model.description for model in models if model.description))
+
     def named(self, name: str) -> ServedModel:
         if name not in self.by_name:
             raise RequestError(400, f"There is no model {shown(name)}: choose one of {', '.join(self.by_name)}.")

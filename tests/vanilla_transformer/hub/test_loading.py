@@ -266,5 +266,5 @@ def test_nobody_is_asked_whether_to_run_the_code_of_a_folder(folder, tmp_path, m
 
 
 def test_one_model_of_a_family_is_needed_where_only_one_fits():
-    with pytest.raises(ValueError, match=r"several models.*give everyday-from-en or everyday-to-en"):
+    with pytest.raises(ValueError, match=r"several models.*give everyday-en-de, .* or everyday-to-en"):
         find_model(EVERYDAY)

@@ -254,6 +254,11 @@ def test_other_routes(client):
         {"code": "en", "name": "English", "targets": ["de"]},
         {"code": "de", "name": "German", "targets": []},
     ]
+    described = make_service(model_fields={"description": "Upper case. Nothing else."})
+    with client_of(described) as other:
+        english, german = other.get("/languages").json()
+        assert english["description"] == "Upper case. Nothing else."
+        assert "description" not in german
     assert client.get("/health").json() == {"status": "ok"}
     detection = client.post("/detect", data={"q": "Hallo"})
     assert (detection.status_code, detection.json()["error"]) == (

@@ -17,9 +17,12 @@ def everyday():
 
 
 def test_each_text_goes_to_the_model_for_its_direction(everyday):
-    from_english, to_english = (Translator.from_pretrained(f"everyday-{side}-en") for side in ("from", "to"))
+    members = {
+        name: Translator.from_pretrained(f"everyday-{name}") for name in ("en-de", "en-fr-es", "en-zh", "to-en")
+    }
+    for_language = {"de": "en-de", "es": "en-fr-es", "zh": "en-zh", "en": "to-en"}
     expected = [
-        (to_english if target == "en" else from_english)(text, source_lang=source, target_lang=target)
+        members[for_language[target]](text, source_lang=source, target_lang=target)
         for text, source, target in zip(TEXTS, SOURCES, TARGETS, strict=True)
     ]
     for window in (1, 2, 4096):
@@ -28,7 +31,7 @@ def test_each_text_goes_to_the_model_for_its_direction(everyday):
     assert everyday(TEXTS[0], target_lang="de") == expected[0]
     assert everyday(TEXTS[1], target_lang="en") == expected[1]
     assert next(everyday.score([("Wo?", "Where?")], target_lang="en")) == next(
-        to_english.score([("Wo?", "Where?")], source_lang="de")
+        members["to-en"].score([("Wo?", "Where?")], source_lang="de")
     )
 
 
@@ -48,11 +51,11 @@ def test_a_model_is_loaded_when_its_first_text_comes():
 
     family = TranslatorFamily("everyday", load, max_source_tokens=7)
     assert not loaded
-    assert family.member(target_lang="zh") is family.member("en", "fr")
-    assert loaded == ["everyday-from-en"]
+    assert family.member(target_lang="es") is family.member("en", "fr")
+    assert loaded == ["everyday-en-fr-es"]
     assert family.member("zh").max_source_tokens == 7
     family.set_limits(max_source_tokens=9)
-    assert family.member("en").max_source_tokens == family.member("zh").max_source_tokens == 9
+    assert family.member("en", "es").max_source_tokens == family.member("zh").max_source_tokens == 9
 
 
 def test_numbers_in_warnings_are_those_of_the_texts(caplog):
@@ -85,4 +88,6 @@ def test_what_belongs_to_one_model_names_the_way_to_it(everyday):
 def test_one_language_chooses_a_model_where_it_decides():
     assert choose_member("everyday", Languages(None, "en")) == "everyday-to-en"
     assert choose_member("everyday", Languages("zh", None)) == "everyday-to-en"
-    assert choose_member("everyday", Languages("en", None)) == "everyday-from-en"
+    assert choose_member("everyday", Languages("en", "fr")) == "everyday-en-fr-es"
+    with pytest.raises(ValueError, match="give target_lang"):
+        choose_member("everyday", Languages("en", None))

@@ -261,8 +261,8 @@ class CTranslate2Backend:
         if call == "attention=True":
             raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
 
-    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
-        """Returns the log-probability of each target, given its source."""
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, given the source and the tokens before it."""
         # The engine adds the first token, and the end of sentence with its own probability.
         scored = [target[1:-1] if target[-1] == self.config.eos_token_id else target[1:] for target in targets]
         results = self._require_engine().score_batch(
@@ -270,7 +270,7 @@ class CTranslate2Backend:
             [[self.target_tokens[token_id] for token_id in ids] for ids in scored],
             max_input_length=0,
         )
-        return [sum(result.log_probs[: len(target) - 1]) for result, target in zip(results, targets, strict=True)]
+        return [result.log_probs[: len(target) - 1] for result, target in zip(results, targets, strict=True)]
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
         """Returns one matrix for each pair, [1, 1, T, S]: the mean of the heads of the last decoder layer but one."""

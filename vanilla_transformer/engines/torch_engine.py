@@ -159,13 +159,12 @@ class TorchBackend:
         return {}
 
     @torch.no_grad()
-    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
-        """Returns the log-probability of each target, given its source."""
-        labels = self._padded([ids[1:] for ids in targets])
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, given the source and the tokens before it."""
+        labels = self._padded([ids[1:] for ids in targets])["input_ids"]
         logits = self._logits(sources, [ids[:-1] for ids in targets])  # [B, T, V]
-        log_probabilities = logits.float().log_softmax(-1).gather(-1, labels["input_ids"][..., None]).squeeze(-1)
-        log_probabilities = log_probabilities.masked_fill(labels["attention_mask"] == 0, 0.0)
-        return log_probabilities.cpu().double().sum(1).tolist()  # not every device has float64
+        log_probabilities = logits.float().log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1).tolist()
+        return [row[: len(ids) - 1] for row, ids in zip(log_probabilities, targets, strict=True)]
 
     def _logits(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> torch.Tensor:
         """Returns the logits [B, T, V] of the token after each target token."""

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vanilla_transformer.translation.translator import Hypothesis
-
-from .words import END, spelled, word_attention
+from vanilla_transformer.translation.words import END, spelled, word_attention
 
 
 if TYPE_CHECKING:

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain, count, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.hardware import require_torch
@@ -40,6 +41,7 @@ from vanilla_transformer.models.search_options import (
     require_values,
 )
 
+from .confidence import Calibration, Word, calibration_of, words_of
 from .glossary import Glossary, continuing_tokens
 from .language_conventions import Convention, convention_of
 from .long_texts import MAX_SOURCE_TOKENS, Pieces
@@ -85,6 +87,10 @@ class Hypothesis:
             recurrent decoder.
         encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
             recurrent encoder.
+        log_probabilities: Log-probability of each of `tokens` after those before it; `None` unless translated with
+            confidence.
+        words: The words with their log-probability and confidence; `None` unless translated with confidence.
+        is_calibrated: Whether the confidence is that of a calibrated model, or bare probabilities.
     """
 
     text: str
@@ -95,6 +101,17 @@ class Hypothesis:
     attention: "Array | None" = None
     decoder_attention: "Array | None" = None
     encoder_attention: "Array | None" = None
+    log_probabilities: tuple[float, ...] | None = None
+    words: tuple[Word, ...] | None = None
+    is_calibrated: bool = False
+
+    @property
+    def confidence(self) -> float | None:
+        """The mean confidence of the words: the share of them that is expected to be right, if the model is
+        calibrated. `None` unless translated with confidence; 1 for the translation of an empty text."""
+        if self.words is None:
+            return None
+        return fmean(word.confidence for word in self.words) if self.words else 1.0
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
@@ -283,6 +300,11 @@ class Translator:
         return self._convention.directions
 
     @cached_property
+    def calibration(self) -> Calibration | None:
+        """What turns probabilities into confidence; `None` for a model that is not calibrated."""
+        return calibration_of(self.backend.generation_config)
+
+    @cached_property
     def _convention(self) -> Convention:
         """How the model is told the languages of a text."""
         return convention_of(self.backend.config, self.tokenizer)
@@ -301,6 +323,7 @@ class Translator:
         prefix: str | Iterable[str | None] | None = None,
         sample: bool = False,
         attention: bool = False,
+        confidence: bool = False,
         progress: bool = False,
         split_sentences: bool | str | None = None,
         glossary: GlossaryOption | Iterable[GlossaryOption] = None,
@@ -322,6 +345,8 @@ class Translator:
             prefix: The beginning of the translations: one for all texts, or one (or `None`) for each text.
             sample: Whether to draw translations at random instead of searching for the best.
             attention: Whether to keep the attention weights of encoder and decoder.
+            confidence: Whether to keep the log-probability of each token and word, and how sure the model is. This
+                takes one more pass over the finished translations.
             progress: Whether to show a progress bar.
             split_sentences: Replaces the setting of the translator. A text in sentences has one translation, whose
                 score is the sum of the sentences'.
@@ -352,6 +377,14 @@ class Translator:
             raise ValueError("A glossary needs a search: leave out sample=True, or the glossary.")
         self.backend.require_options(decoding.options, sample=sample, glossary=glossary is not None)
         empty = Hypothesis("", None if sample else 0.0)
+        if confidence:
+            self.backend.require_support("confidence=True")
+            empty = replace(empty, log_probabilities=(), words=(), is_calibrated=self.calibration is not None)
+            if self.calibration is None:
+                _warn_once(
+                    "The confidence is uncalibrated: it is the mean probability of a word, and not the share of words "
+                    "that is right. vanilla calibrate stores a calibration with the model."
+                )
         if attention:
             self.backend.require_support("attention=True")
             import torch
@@ -368,7 +401,8 @@ class Translator:
         total = None if in_pieces else _length_of(texts)
         bar = _bar(progress, total=total, desc="translating", unit=" texts")
         # A generator starts with the first `next`. All checks above run now.
-        run = partial(self._translate_windows, decoding=decoding, empty=empty, attention=attention, bar=bar)
+        details = _Details(attention, confidence)
+        run = partial(self._translate_windows, decoding=decoding, empty=empty, details=details, bar=bar)
         if not in_pieces:
             return run(numbered)
         language = split_sentences if isinstance(split_sentences, str) else None
@@ -498,7 +532,7 @@ class Translator:
         *,
         decoding: "_Decoding",
         empty: Hypothesis,
-        attention: bool,
+        details: "_Details",
         bar: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts with their prefixes and terms, a window at a time."""
@@ -513,7 +547,7 @@ class Translator:
                 }
                 for batch in self._batches(sizes):
                     batch_sources = [source for index in batch if (source := sources[index]) is not None]
-                    translations = self._translate_batch(batch_sources, decoding, attention)
+                    translations = self._translate_batch(batch_sources, decoding, details)
                     for index, hypotheses in zip(batch, translations, strict=True):
                         results[index] = hypotheses
                     bar.update(len(batch))
@@ -627,7 +661,7 @@ class Translator:
     # --- from ids to text ---
 
     def _translate_batch(
-        self, sources: "list[_Source]", decoding: "_Decoding", attention: bool
+        self, sources: "list[_Source]", decoding: "_Decoding", details: "_Details"
     ) -> list[list[Hypothesis]]:
         source_ids, prefixes = [source.ids for source in sources], [source.prefix for source in sources]
         search, options, number = decoding.search, decoding.options, decoding.n_best
@@ -652,11 +686,13 @@ class Translator:
         hypotheses = [
             Hypothesis(text, score) for text, score in zip(texts, scores or repeat(None), strict=scores is not None)
         ]
-        if attention:
-            repeated = [ids for ids in source_ids for _ in range(number)]
+        repeated = [ids for ids in source_ids for _ in range(number)]
+        if details.attention:
             hypotheses = self._with_attention(hypotheses, repeated, targets)
+        if details.confidence:
+            hypotheses = self._with_confidence(hypotheses, repeated, targets)
         translations = [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
-        again = self._translate_batch(list(without.values()), decoding, attention) if without else []
+        again = self._translate_batch(list(without.values()), decoding, details) if without else []
         for index, translation in zip(without, again, strict=True):
             translations[index] = translation
         return translations
@@ -688,12 +724,38 @@ class Translator:
             for hypothesis, source, ids, attention in zip(hypotheses, sources, targets, weights, strict=True)
         ]
 
+    def _with_confidence(
+        self, hypotheses: list[Hypothesis], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Hypothesis]:
+        """Adds the log-probabilities of tokens and words to finished translations."""
+        sure = []
+        for hypothesis, ids, row in zip(hypotheses, targets, self._log_probabilities(sources, targets), strict=True):
+            tokens = hypothesis.tokens or _readable_tokens(self.target_tokenizer, ids[1:])
+            words = words_of(hypothesis.text, tokens, row, self.calibration)
+            known = replace(hypothesis, tokens=tokens, log_probabilities=tuple(row), words=words)
+            sure.append(replace(known, is_calibrated=self.calibration is not None))
+        return sure
+
+    def _log_probabilities(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, in batches of `max_tokens`."""
+        rows: list[list[float]] = [[] for _ in targets]
+        sizes = {
+            index: ((0, 0), max(len(source), len(target)))
+            for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+            if len(target) > 1  # an engine that finds fewer translations than are wanted gives empty ones
+        }
+        for batch in self._batches(sizes):
+            scores = self.backend.score([sources[index] for index in batch], [targets[index] for index in batch])
+            for index, row in zip(batch, scores, strict=True):
+                rows[index] = row
+        return rows
+
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TranslationProbability]:
         targets = [[self._start_token(), *target] for _, target in pairs]
         log_probabilities = self.backend.score([source for source, _ in pairs], targets)
         return [
-            TranslationProbability(log_probability, len(target))
-            for log_probability, (_, target) in zip(log_probabilities, pairs, strict=True)
+            TranslationProbability(math.fsum(row), len(target))
+            for row, (_, target) in zip(log_probabilities, pairs, strict=True)
         ]
 
     def _until_end(self, ids: list[int]) -> list[int]:
@@ -716,6 +778,13 @@ class _Decoding:
     length: SearchOptions
     n_best: int
     options: dict[str, Any]
+
+
+class _Details(NamedTuple):
+    """What a call keeps beside the text and the score."""
+
+    attention: bool = False
+    confidence: bool = False
 
 
 @dataclass(frozen=True)
@@ -829,7 +898,16 @@ def _joined(pieces: Pieces, translations: Sequence[Hypothesis], language: str | 
     """Puts the translations of pieces together; the score is the sum of theirs."""
     text = pieces.join([translation.text for translation in translations], language)
     scores = [translation.score for translation in translations if translation.score is not None]
-    return Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+    whole = Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+    if translations[0].words is None:
+        return whole
+    return replace(
+        whole,
+        tokens=tuple(token for each in translations for token in each.tokens),
+        log_probabilities=tuple(value for each in translations for value in each.log_probabilities or ()),
+        words=tuple(word for each in translations for word in each.words or ()),
+        is_calibrated=translations[0].is_calibrated,
+    )
 
 
 def _length_of(items: Iterable[Any]) -> int | None:

@@ -1,15 +1,19 @@
-"""Attention between words, from the attention between tokens."""
+"""Words and the tokens that they consist of: attention and probabilities of words, from those of tokens."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vanilla_transformer.translation.translator import Hypothesis
+
+if TYPE_CHECKING:
+    from .translator import Hypothesis
 
 
-WORD = re.compile(r"\w+|[^\w\s]")
+UNSPACED = "[\u3040-\u30ff\u3400-\u9fff]"  # Chinese and Japanese characters, which count as words each
+WORD = re.compile(rf"{UNSPACED}|(?:(?!{UNSPACED})\w)+|[^\w\s]")
 SLACK = 8  # characters that tokens may skip: those that have no text of their own, such as parts of a character
 END = "</s>"
 
@@ -38,7 +42,7 @@ class WordAttention:
         return [int(index) for index in self.weights[:, :-1].argmax(-1)]
 
 
-def word_attention(source: str, hypothesis: Hypothesis, layer: int | None = None) -> WordAttention:
+def word_attention(source: str, hypothesis: "Hypothesis", layer: int | None = None) -> WordAttention:
     """Returns the attention of a hypothesis that has `attention`, averaged over heads.
 
     A word's weight is the sum over the tokens of a source word, and the mean over the tokens of a target word.

@@ -14,7 +14,9 @@
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
 output has translations only. With --scores or --n_best each line is score, tab, translation; with --confidence, how
-sure the model is comes before the translation, from 0 to 1, with a tab behind it. With --n_best N every
+sure the model is comes before the translation, from 0 to 1, with a tab behind it, and with --alignment the links of
+words: "0-0 2-1" joins word 2 of the input with word 1 of the translation. Words and punctuation marks count, from 0.
+With --n_best N every
 input line has N output lines, best first. With several --target_lang it has these lines for each language, whose name
 and a tab come first.
 
@@ -111,6 +113,9 @@ class TranslateArguments:
     confidence: bool = key(
         False, "Write how sure the model is, from 0 to 1, before each translation; see vanilla calibrate."
     )
+    alignment: bool = key(
+        False, "Write which words belong together before each translation: 0-0 2-1 ..., source word and target word."
+    )
     prefix: str | None = key(None, "Text that every translation must begin with.")
     glossary: str | None = key(
         None, "File with a source term, a tab and its required translation on each line; translations contain them."
@@ -206,6 +211,7 @@ class TranslateArguments:
     def details(self) -> tuple[str, ...]:
         """What is written before each translation."""
         wanted = {"score": self.scores or self.n_best > 1, "confidence": self.confidence}
+        wanted["word_alignment"] = self.alignment
         return tuple(name for name in DETAILS if wanted[name])
 
     @property
@@ -226,7 +232,7 @@ class TranslateArguments:
             "glossary": Glossary.from_file(self.glossary) if self.glossary else None,
             "split_sentences": self.split_sentences and (self.source_lang or True),
             **self.languages,
-            **({"confidence": True} if self.confidence else {}),
+            **{name: True for name in ("alignment", "confidence") if getattr(self, name)},
             **vars(decoding),
         }
 

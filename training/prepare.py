@@ -59,6 +59,7 @@ from vanilla_transformer.training.data.vocabulary import (
     tagged_languages,
     tokens_per_word,
 )
+from vanilla_transformer.training.data.word_links import with_links
 from vanilla_transformer.training.run_folder.run_directory import exclusive, require_fresh
 
 
@@ -81,7 +82,10 @@ def main(argv: list[str] | None = None) -> None:
             require_fresh(folder, resume=None)
             corpus_arguments = with_languages(corpus_arguments, model_arguments)
             set_seed(args.seed)
-            data = prepare_data(model_arguments, corpus_arguments, vocabulary_arguments, folder, seed=args.seed)
+            links = bool(args.guided_alignment)
+            data = prepare_data(
+                model_arguments, corpus_arguments, vocabulary_arguments, folder, links=links, seed=args.seed
+            )
         tokens = len(data.tokenizers[0])
         print(f"{data.corpus.report}\n{tokens:,} tokens in the vocabulary")
         print(f"Prepared in {time.perf_counter() - start:.0f} s: vanilla train starts from here.")
@@ -158,6 +162,7 @@ def prepare_data(
     *,
     seed: int,
     learn: bool = True,
+    links: bool = False,
 ) -> PreparedData:
     """Loads the corpus and the tokenizers, and tokenises every split. What was prepared before is not done again.
 
@@ -165,9 +170,11 @@ def prepare_data(
         model_arguments: Which tokenizer to load, if any.
         corpus_arguments: Where the text is.
         vocabulary_arguments: How to learn a vocabulary, if none is given.
-        folder: The folder of the run, which keeps a learned tokenizer.
+        folder: The folder of the run, which keeps a learned tokenizer, and word links.
         seed: Seed of what a fraction in `train_weights` draws.
-        learn: Whether this process learns the vocabulary, unless the folder has it; if not, it loads it.
+        learn: Whether this process learns the vocabulary and the word links, unless the folder has them; if not, it
+            loads them.
+        links: Whether training needs word links.
     """
     added = vocabulary_arguments.added_subwords
     if added and (not model_arguments.model_name_or_path or model_arguments.tokenizer):
@@ -206,6 +213,8 @@ def prepare_data(
         temperature = corpus_arguments.temperature
         datasets["train"], corpus.report.directions = balanced_directions(datasets["train"], temperature, seed)
         corpus.report.languages = tokens_per_word(corpus["train"], *tokenizers)
+    if links:
+        datasets["train"] = with_links(datasets["train"], folder, compute=learn)
     return PreparedData(corpus, datasets, tokenizers, digests)
 
 

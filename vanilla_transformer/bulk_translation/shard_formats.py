@@ -99,7 +99,11 @@ class Lines(Corpus[str]):
 
 
 # What may be written beside a translation, and how it is written in a line of text.
-DETAILS: dict[str, Callable[[Any], str]] = {"score": "{:.6f}".format, "confidence": "{:.4f}".format}
+DETAILS: dict[str, Callable[[Any], str]] = {
+    "score": "{:.6f}".format,
+    "confidence": "{:.4f}".format,
+    "word_alignment": str,
+}
 
 
 def output_lines(hypotheses: Sequence[Hypothesis], details: Iterable[str] = ()) -> str:
@@ -269,7 +273,8 @@ class Parquet(Table[ParquetRow]):
     def _new_fields(self) -> "list[pa.Field]":
         import pyarrow as pa
 
-        columns = zip(self.new_names, (pa.string(), *(pa.float64() for _ in self.details)), strict=True)
+        kinds = [pa.string() if name == "word_alignment" else pa.float64() for name in self.details]
+        columns = zip(self.new_names, [pa.string(), *kinds], strict=True)
         return [pa.field(name, pa.list_(kind) if self.n_best > 1 else kind) for name, kind in columns]
 
 

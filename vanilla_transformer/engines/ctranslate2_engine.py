@@ -273,7 +273,8 @@ class CTranslate2Backend:
         return [result.log_probs[: len(target) - 1] for result, target in zip(results, targets, strict=True)]
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
-        """Returns one matrix for each pair, [1, 1, T, S]: the mean of the heads of the last decoder layer but one."""
+        """Returns one matrix for each pair: that of the head that learned word links, or the mean of the heads of the
+        last decoder layer but one."""
         matrices = []
         for source, target in zip(sources, targets, strict=True):
             (result,) = self._translate(
@@ -283,8 +284,8 @@ class CTranslate2Backend:
                 max_decoding_length=len(target),
                 return_attention=True,
             )
-            matrices.append(np.array(result.attention[0], np.float32)[None, None, : len(target)])
-        return [Attention(None, None, matrix) for matrix in matrices]
+            matrices.append(np.array(result.attention[0], np.float32)[: len(target)])
+        return [Attention(None, None, matrix[None, None], matrix) for matrix in matrices]
 
     def generate(
         self,

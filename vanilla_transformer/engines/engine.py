@@ -38,11 +38,13 @@ class Attention(NamedTuple):
         encoder: Self-attention of the encoder: [layers, heads, S, S]; `None` for a recurrent encoder.
         decoder: Self-attention of the decoder: [layers, heads, T, T]; `None` for a recurrent decoder.
         cross: Attention of the decoder to the source: [layers, heads, T, S].
+        alignment: The part of `cross` that aligns best: [T, S].
     """
 
     encoder: "Array | None"
     decoder: "Array | None"
     cross: "Array"
+    alignment: "Array"
 
 
 class Backend(Protocol):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer.converters.supported_models import require_quantization
+from vanilla_transformer.converters.supported_models import aligning_heads, require_quantization
 from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
 from vanilla_transformer.hub.loading import find_device, load_model
 from vanilla_transformer.models import beam_search
@@ -183,14 +183,19 @@ class TorchBackend:
             raise ValueError(f"This {type(self._model).__name__} does not attend to the source: it has no weights.")
         encoder, decoder = output.encoder_attentions, output.decoder_attentions  # recurrent stacks have none
         lengths = [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        return [
-            Attention(
-                encoder=None if encoder is None else _weights_of(encoder, row, s, s),
-                decoder=None if decoder is None else _weights_of(decoder, row, t, t),
-                cross=_weights_of(output.cross_attentions, row, t, s),
+        pairs = []
+        for row, (s, t) in enumerate(lengths):
+            cross = _weights_of(output.cross_attentions, row, t, s)
+            layer, heads = aligning_heads(self.config, *cross.shape[:2])
+            pairs.append(
+                Attention(
+                    encoder=None if encoder is None else _weights_of(encoder, row, s, s),
+                    decoder=None if decoder is None else _weights_of(decoder, row, t, t),
+                    cross=cross,
+                    alignment=cross[layer, :heads].mean(0),
+                )
             )
-            for row, (s, t) in enumerate(lengths)
-        ]
+        return pairs
 
     def _model_with_eager_attention(self) -> PreTrainedModel:
         """Returns a copy of the model whose attention is eager: other implementations return no weights.

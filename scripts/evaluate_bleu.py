@@ -1,4 +1,4 @@
-"""Score translations: sacreBLEU, BLEU of split compounds, tokenised BLEU, chrF and TER, each with its signature.
+"""Score translations: sacreBLEU, BLEU of split compounds, tokenised BLEU, chrF(++) and TER, each with its signature.
 
 A model on the files data/test.en + data/test.de, decoded with its own settings, or the paper's if it has none:
 
@@ -16,6 +16,10 @@ Several test sets, and a second reference for one of them; each set has a subfol
 
     vanilla evaluate --model runs/mine/model --test_sets news=data/news talks=data/talks \\
         --references news=data/news.second.de
+
+Test sets by sacreBLEU's names, which are downloaded once:
+
+    vanilla evaluate --model runs/mine/model --test_sets sacrebleu:wmt14/en-de sacrebleu:wmt19/en-de
 
 Is one system better than another? By paired bootstrap:
 

@@ -13,7 +13,10 @@
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
-output has translations only. With --scores or --n_best each line is score, tab, translation. With --n_best N every
+output has translations only. With --scores or --n_best each line is score, tab, translation; with --confidence, how
+sure the model is comes before the translation, from 0 to 1, with a tab behind it, and with --alignment the links of
+words: "0-0 2-1" joins word 2 of the input with word 1 of the translation. Words and punctuation marks count, from 0.
+With --n_best N every
 input line has N output lines, best first. With several --target_lang it has these lines for each language, whose name
 and a tab come first.
 
@@ -54,7 +57,7 @@ from typing import Any, ClassVar, Literal, TextIO
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
-from vanilla_transformer.bulk_translation.shard_formats import corpus_of, format_of, output_lines
+from vanilla_transformer.bulk_translation.shard_formats import DETAILS, corpus_of, format_of, output_lines
 from vanilla_transformer.bulk_translation.shards import equal_ranges
 from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first, launched, translate_shards
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
@@ -107,6 +110,12 @@ class TranslateArguments:
 
     n_best: int = key(1, "Number of translations for each line, best first.")
     scores: bool = key(False, "Write the score before each translation: log-probability / length penalty.")
+    confidence: bool = key(
+        False, "Write how sure the model is, from 0 to 1, before each translation; see vanilla calibrate."
+    )
+    alignment: bool = key(
+        False, "Write which words belong together before each translation: 0-0 2-1 ..., source word and target word."
+    )
     prefix: str | None = key(None, "Text that every translation must begin with.")
     glossary: str | None = key(
         None, "File with a source term, a tab and its required translation on each line; translations contain them."
@@ -199,8 +208,11 @@ class TranslateArguments:
                 )
 
     @property
-    def with_scores(self) -> bool:
-        return self.scores or self.n_best > 1
+    def details(self) -> tuple[str, ...]:
+        """What is written before each translation."""
+        wanted = {"score": self.scores or self.n_best > 1, "confidence": self.confidence}
+        wanted["word_alignment"] = self.alignment
+        return tuple(name for name in DETAILS if wanted[name])
 
     @property
     def languages(self) -> dict[str, Any]:
@@ -220,6 +232,7 @@ class TranslateArguments:
             "glossary": Glossary.from_file(self.glossary) if self.glossary else None,
             "split_sentences": self.split_sentences and (self.source_lang or True),
             **self.languages,
+            **{name: True for name in ("alignment", "confidence") if getattr(self, name)},
             **vars(decoding),
         }
 
@@ -266,7 +279,7 @@ def translate_corpus(
         options.output,
         corpus_of(
             options.input,
-            with_scores=options.with_scores,
+            details=options.details,
             n_best=options.n_best,
             text_column=options.text_column,
             translation_column=options.translation_column,
@@ -326,12 +339,12 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
             if options.resume:
                 again = partial(_texts_of, translate)
                 for_each = options.n_best * max(len(options.target_lang), 1)
-                finished = skip_finished_lines(lines, file, for_each, again, with_scores=options.with_scores)
+                finished = skip_finished_lines(lines, file, for_each, again, details=len(options.details))
             if interactive:
                 print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
             left = lines if total is None else Counted(lines, total - finished)
             for hypotheses in translate(left, progress=show_progress):
-                file.write(output_lines(hypotheses, with_scores=options.with_scores))
+                file.write(output_lines(hypotheses, options.details))
                 file.flush()
     except KeyboardInterrupt:
         if not options.output:
@@ -385,7 +398,7 @@ def skip_finished_lines(
     for_each: int,
     translate: Callable[[list[str]], list[str]],
     *,
-    with_scores: bool = False,
+    details: int = 0,
 ) -> int:
     """Skips the input lines whose translations a file already has, and cuts off an unfinished end of the file.
 
@@ -397,8 +410,8 @@ def skip_finished_lines(
         file: The partial output, at its beginning.
         for_each: Number of output lines for each input line.
         translate: Returns the output for each of some input lines, without scores.
-        with_scores: Whether the lines of the file begin with scores. They are not compared: the last digits of a score
-            depend on the batch.
+        details: How many details, such as the score, the lines of the file begin with. They are not compared: their
+            last digits depend on the batch.
 
     Returns:
         The number of lines that are skipped.
@@ -406,7 +419,7 @@ def skip_finished_lines(
     number, end, finished = 0, 0, deque[bytes](maxlen=CHECKED_LINES)
     whole_lines = takewhile(lambda line: line.endswith(b"\n"), file.buffer)
     for group in zip(*[whole_lines] * for_each, strict=False):
-        finished.append(b"".join(line.partition(b"\t")[2] if with_scores else line for line in group))
+        finished.append(b"".join(line.split(b"\t", details)[-1] for line in group))
         number, end = number + 1, end + sum(map(len, group))
     sources = deque(islice(lines, number), maxlen=CHECKED_LINES)
     if len(sources) < len(finished) or translate(list(sources)) != [output.decode() for output in finished]:
@@ -421,7 +434,7 @@ def skip_finished_lines(
 
 
 def _texts_of(translate: Translate, sources: list[str]) -> list[str]:
-    return [output_lines(hypotheses, with_scores=False) for hypotheses in translate(sources)]
+    return [output_lines(hypotheses) for hypotheses in translate(sources)]
 
 
 if __name__ == "__main__":

@@ -34,9 +34,10 @@ from vanilla_transformer.training.arguments.run_arguments import new_directions,
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import make_model
-from vanilla_transformer.training.data.collators import WithoutFullMask
+from vanilla_transformer.training.data.collators import TokenColumns, WithoutFullMask
 from vanilla_transformer.training.data.prepared_text import prepare_text
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths
+from vanilla_transformer.training.data.word_links import LINKS
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.objectives.cross_entropy import Objective, make_objective
 from vanilla_transformer.training.run_folder.checkpoints import (
@@ -103,7 +104,13 @@ def _train(
     with one_first("data"):
         learn = accelerator.is_main_process and not checkpoint
         data = prepare_text(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
+            model_arguments,
+            corpus_arguments,
+            vocabulary_arguments,
+            folder,
+            learn=learn,
+            links=bool(args.guided_alignment),
+            seed=args.seed,
         )
     datasets, tokenizers = data.datasets, data.tokenizers
     model = make_model(model_arguments, *tokenizers, directions=corpus_arguments.all_directions)
@@ -111,9 +118,10 @@ def _train(
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
         write_description(folder, model, data.corpus, datasets, args, data.digests)
 
-    pairs = datasets["train"].select_columns(["input_ids", "labels"])
+    columns = [name for name in ("input_ids", "labels", LINKS) if name in datasets["train"].column_names]
+    pairs = datasets["train"].select_columns(columns)
     sampler = make_sampler(pairs, args)
-    collator = WithoutFullMask(DataCollatorForSeq2Seq(tokenizers[0], model=model))
+    collator = WithoutFullMask(TokenColumns(DataCollatorForSeq2Seq(tokenizers[0], model=model)))
     loader = DataLoader(pairs, batch_sampler=sampler, collate_fn=collator, **args.loader_options)
     optimizer = make_optimizer(model, args)
     schedule = inverse_sqrt_schedule(optimizer, args.get_warmup_steps(args.max_steps))

@@ -123,7 +123,13 @@ def _train(
     with one_first("data"):
         learn = not args.resume_from_checkpoint and args.process_index == 0
         data = prepare_text(
-            model_arguments, corpus_arguments, vocabulary_arguments, folder, learn=learn, seed=args.seed
+            model_arguments,
+            corpus_arguments,
+            vocabulary_arguments,
+            folder,
+            learn=learn,
+            links=bool(args.guided_alignment),
+            seed=args.seed,
         )
     corpus, datasets, tokenizers = data.corpus, data.datasets, data.tokenizers
     if args.average_if_better and "validation" not in datasets:

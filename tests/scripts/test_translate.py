@@ -93,6 +93,29 @@ def test_n_best_lines_with_their_scores(model_folder, tmp_path, capsys):
     assert all(scores[row : row + 3] == sorted(scores[row : row + 3], reverse=True) for row in range(0, 12, 3))
 
 
+def test_confidence_comes_before_the_translation_and_into_tables(model_folder, tmp_path, caplog):
+    translator = Translator.from_pretrained(model_folder, device="cpu")
+    (best,) = next(translator.translate(LINES[:1], max_extra_tokens=3, confidence=True))
+    source, output = write(tmp_path / "in", LINES[:2]), tmp_path / "out"
+    command = ["--model", str(model_folder), *QUICK, "--confidence", "--output", str(output), "--input"]
+    translate.main([*command, source, "--scores"])
+    assert read(output) == [f"{best.score:.6f}\t{best.confidence:.4f}\t{best.text}", "0.000000\t1.0000\t"]
+    shutil.copy(output, f"{output}.partial")
+    output.unlink()
+    translate.main([*command, source, "--scores", "--resume"])
+    assert read(output)[0].endswith(best.text)
+    (tmp_path / "in.jsonl").write_text(json.dumps({"text": LINES[0]}) + "\n")
+    output.unlink()
+    translate.main([*command, str(tmp_path / "in.jsonl"), "--shards", "1"])
+    row = json.loads((output / "translations.jsonl").read_text())
+    assert row == {
+        "text": LINES[0],
+        "translation": best.text,
+        "translation_confidence": pytest.approx(best.confidence, abs=1e-5),
+    }
+    assert "The confidence is uncalibrated" in caplog.text
+
+
 def test_a_prefix_and_greedy_search(model_folder, tmp_path, capsys):
     lines = write(tmp_path / "in", ["The cat sleeps."])
     translate.main(

@@ -85,7 +85,9 @@ class CorpusArguments(CleaningArguments):
     validation_files: list[str] = key([], "Files to validate on, in the same formats.")
     test_files: list[str] = key([], "Files to test on, in the same formats.")
     test_sets: list[str] = key(
-        [], "Further test sets, each NAME=FILES: news=data/news for data/news.en + data/news.de, for example."
+        [],
+        "Further test sets, each NAME=FILES: news=data/news for data/news.en + data/news.de, for example; or by "
+        "sacreBLEU's name: sacrebleu:wmt14/en-de, which is downloaded once.",
     )
     references: list[str] = key(
         [], "Further references, each NAME=FILE with a sentence on each line; NAME is test for --test_files."
@@ -202,6 +204,8 @@ def files_by_name(option: str, words: list[str]) -> dict[str, list[str]]:
     named: dict[str, list[str]] = {}
     for word in words:
         name, equals, file = word.partition("=")
+        if not equals and word.startswith("sacrebleu:"):  # wmt14.en_de
+            name, equals, file = word.removeprefix("sacrebleu:").replace("/", ".").replace("-", "_"), "=", word
         if not (name and equals and file):
             raise ValueError(f"{option} has {word!r}: write NAME=FILE, for example news=data/news.")
         named.setdefault(name, []).append(file)

@@ -43,6 +43,10 @@ STOCK_ARGUMENTS = [
 ]
 
 
+# Objectives that a key of the same name selects by its weight, and the usual weight.
+WEIGHTED_OBJECTIVES = {"r_drop": 5, "guided_alignment": 0.05}
+
+
 @dataclass
 class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     """The library's training arguments with the paper's values as defaults (sections 5.1 to 5.4), and a few more."""
@@ -92,8 +96,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     rate_factor: float = key(1.0, "Factor on the paper's learning rate; only without learning_rate.")
     objective: str = key(
         "cross_entropy",
-        "What training minimises: cross_entropy (label-smoothed) or r_drop; for model_type mask_predict, "
-        "uniform_masking or glancing.",
+        "What training minimises: cross_entropy (label-smoothed), r_drop or guided_alignment; for model_type "
+        "mask_predict, uniform_masking or glancing.",
     )
     smoothing: Smoothing = key(
         "others",
@@ -103,6 +107,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         0.0,
         "Weight alpha of R-Drop: two passes with different dropout must agree; 5 in its paper. More than 0 selects "
         "objective: r_drop. An update then takes about twice as long.",
+    )
+    guided_alignment: float = key(
+        0.0,
+        "Weight of the word links that one attention head learns, from the aligner eflomal; 0.05 in its paper. More "
+        "than 0 selects objective: guided_alignment.",
     )
     glancing_ratio: float = key(
         0.5, "For objective glancing: reference tokens shown for each mistake of the model's first pass."
@@ -146,6 +155,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         super().__post_init__()
         self.use_cpu = use_cpu  # the same recipe may be resumed on a GPU
         self._choose_objective()
+        self._require_guidable()
         self._require_glancing()
         self._require_learning_rate()
         self._require_own_names()
@@ -190,16 +200,28 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         }
 
     def _choose_objective(self) -> None:
-        if self.r_drop < 0:
-            raise ValueError(f"r_drop={self.r_drop} must not be negative; 5 is usual, 0 turns it off.")
-        if self.r_drop and self.objective == "cross_entropy":
-            self.objective = "r_drop"
+        for name, usual in WEIGHTED_OBJECTIVES.items():
+            weight = getattr(self, name)
+            if weight < 0:
+                raise ValueError(f"{name}={weight} must not be negative; {usual} is usual, 0 turns it off.")
+            if weight and self.objective == "cross_entropy":
+                self.objective = name
         require_objective(self.objective)
-        if (self.objective == "r_drop") != bool(self.r_drop):
-            raise ValueError(
-                f"objective={self.objective!r} and r_drop={self.r_drop} do not go together: set r_drop to a weight "
-                "such as 5 for objective r_drop, and to 0 for any other."
-            )
+        for name, usual in WEIGHTED_OBJECTIVES.items():
+            weight = getattr(self, name)
+            if (self.objective == name) != bool(weight):
+                raise ValueError(
+                    f"objective={self.objective!r} and {name}={weight} do not go together: set {name} to a weight "
+                    f"such as {usual} for objective {name}, and to 0 for any other."
+                )
+
+    def _require_guidable(self) -> None:
+        for name in ("bpe_dropout", "augmentation", "gradient_checkpointing"):
+            if self.guided_alignment and getattr(self, name):
+                raise ValueError(
+                    f"{name}={getattr(self, name)!r} and guided_alignment={self.guided_alignment} do not go together: "
+                    "the links are those of the tokens as they are, learned in one pass. Leave one of them out."
+                )
 
     def _require_glancing(self) -> None:
         default = type(self).glancing_ratio

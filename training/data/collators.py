@@ -4,7 +4,10 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+import torch
+
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
+from vanilla_transformer.training.data.word_links import LINKS
 
 
 class RetokenizingCollator:
@@ -42,6 +45,8 @@ class RetokenizingCollator:
 class TokenColumns:
     """Passes only `input_ids` and `labels` to another collator, which could not pad the text columns.
 
+    Links of examples that have some become a matrix [B, T, S], in which the links of a target token sum to 1.
+
     Args:
         collator: The collator that pads.
     """
@@ -50,7 +55,14 @@ class TokenColumns:
         self.collator = collator
 
     def __call__(self, examples: list[dict[str, Any]]) -> Any:
-        return self.collator([{name: example[name] for name in ("input_ids", "labels")} for example in examples])
+        batch = self.collator([{name: example[name] for name in ("input_ids", "labels")} for example in examples])
+        if LINKS in examples[0]:
+            links = torch.zeros(*batch["labels"].shape, batch["input_ids"].shape[1])
+            for row, example in enumerate(examples):
+                sources, targets = torch.tensor(example[LINKS]).view(-1, 2).T
+                links[row, targets, sources] = 1.0
+            batch[LINKS] = links / links.sum(-1, keepdim=True).clamp(min=1)
+        return batch
 
 
 class WithoutFullMask:

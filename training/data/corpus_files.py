@@ -14,6 +14,7 @@ from typing import Any
 
 from vanilla_transformer.hub.languages import Languages, differ
 from vanilla_transformer.safe_files.input_files import json_rows, kind_of, lines_of, open_parquet
+from vanilla_transformer.training.data.sacrebleu_sets import PREFIX, files_of_set
 
 
 Pairs = Iterator[tuple[str, str]]
@@ -111,6 +112,8 @@ def _exists(pattern: str, source_lang: str, target_lang: str) -> bool:
 
 
 def _expand(pattern: str, source_lang: str, target_lang: str) -> list[Path]:
+    if pattern.startswith(PREFIX):
+        return files_of_set(pattern, source_lang, target_lang)[:2]
     if glob.has_magic(pattern):
         paths = sorted(Path(path) for path in glob.glob(pattern))
         if not paths:

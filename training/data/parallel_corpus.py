@@ -47,6 +47,7 @@ from vanilla_transformer.training.data.corpus_files import (
 from vanilla_transformer.training.data.corpus_languages import directions_of_corpus, languages_of_corpus, of_direction
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION, TEXT, copies
 from vanilla_transformer.training.data.demo_corpus.grammar import SIZES, demo_corpus
+from vanilla_transformer.training.data.sacrebleu_sets import PREFIX, files_of_set
 from vanilla_transformer.training.evaluation.metrics import Reference, require_same_number
 
 
@@ -144,7 +145,7 @@ def _joined(corpora: Mapping[Languages, Corpus]) -> Corpus:
 
 
 def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str]) -> list[Reference]:
-    """Returns the references of a test set: its target side, and those in further files.
+    """Returns the references of a test set: its target side, those in further files, and all of sacreBLEU's.
 
     Args:
         arguments: Where the references are.
@@ -152,7 +153,11 @@ def references_of(arguments: CorpusArguments, name: str, targets: Sequence[str])
         targets: Its target side.
     """
     columns = [list(targets)]
-    for file in arguments.further_references.get(name, []):
+    further = list(arguments.further_references.get(name, []))
+    for file in arguments.files(name):
+        if file.startswith(PREFIX):
+            further += map(str, files_of_set(file, *languages_of_corpus(arguments))[2:])
+    for file in further:
         columns.append(list(lines_in_files([file])))
         require_same_number(columns[-1], targets, f"lines in {file}")
     return list(targets) if len(columns) == 1 else [list(several) for several in zip(*columns, strict=True)]

@@ -29,6 +29,7 @@ from vanilla_transformer.training.data.vocabulary import (
     tagged_languages,
     tokens_per_word,
 )
+from vanilla_transformer.training.data.word_links import with_links
 
 
 PREPARED = "prepared.json"  # in the run's folder: which text and options its vocabulary is learned from
@@ -62,6 +63,7 @@ def prepare_text(
     *,
     seed: int,
     learn: bool = True,
+    links: bool = False,
 ) -> PreparedText:
     """Loads the corpus and the tokenizers, and tokenises every split. What was prepared before is not done again.
 
@@ -69,9 +71,11 @@ def prepare_text(
         model_arguments: Which tokenizer to load, if any.
         corpus_arguments: Where the text is.
         vocabulary_arguments: How to learn a vocabulary, if none is given.
-        folder: The folder of the run, which keeps a learned tokenizer.
+        folder: The folder of the run, which keeps a learned tokenizer, and word links.
         seed: Seed of what a fraction in `train_weights` draws.
-        learn: Whether this process learns the vocabulary, unless the folder has it; if not, it loads it.
+        learn: Whether this process learns the vocabulary and the word links, unless the folder has them; if not, it
+            loads them.
+        links: Whether training needs word links.
     """
     added = vocabulary_arguments.added_subwords
     if added and (not model_arguments.model_name_or_path or model_arguments.tokenizer):
@@ -110,6 +114,8 @@ def prepare_text(
         temperature = corpus_arguments.temperature
         datasets["train"], corpus.report.directions = balanced_directions(datasets["train"], temperature, seed)
         corpus.report.languages = tokens_per_word(corpus["train"], *tokenizers)
+    if links:
+        datasets["train"] = with_links(datasets["train"], folder, compute=learn)
     return PreparedText(corpus, datasets, tokenizers, digests)
 
 

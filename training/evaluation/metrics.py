@@ -7,14 +7,16 @@
 | `compound_bleu_ascii_output` | the same with “ ” and other Unicode punctuation of the output replaced: since 2018 |
 | `compound_bleu_ascii_both` | the same with that of the references replaced, too |
 | `tokenized_bleu` | BLEU of unchanged Moses tokens: how Multi30k results are published, there lower-cased |
-| `chrf`, `ter` | character F-score; edits per reference word, lower is better |
+| `chrf`, `chrf++` | character F-score; the same with words and pairs of words |
+| `ter` | edits per reference word, lower is better |
 
 Which script printed the paper's 27.3 is not known. tensor2tensor's get_ende_bleu.sh splits compounds; since April 2018
 it also runs Moses's replace-unicode-punctuation.perl on the output (which replaces “ ” but not „ « »), and one of its
 authors says that the references need plain quotes, too (tensor2tensor issue 317). So there are three scores.
 
-All but `sacrebleu`, `chrf` and `ter` count as Moses's multi-bleu.perl does. Tokens and replacements come from
-sacremoses (`pip install sacremoses`); without it these measures are left out, unless the text is already tokenised.
+All but `sacrebleu`, `chrf`, `chrf++` and `ter` count as Moses's multi-bleu.perl does. Tokens and replacements come
+from sacremoses (`pip install sacremoses`); without it these measures are left out, unless the text is already
+tokenised.
 """
 
 import math
@@ -38,7 +40,7 @@ from vanilla_transformer.models.spelling import suggestion
 logger = logging.get_logger(__name__)
 
 COMPOUND_BLEUS = ("compound_bleu", "compound_bleu_ascii_output", "compound_bleu_ascii_both")
-NAMES = ("sacrebleu", *COMPOUND_BLEUS, "tokenized_bleu", "chrf", "ter")
+NAMES = ("sacrebleu", *COMPOUND_BLEUS, "tokenized_bleu", "chrf", "chrf++", "ter")
 # White space for Python's split(), but part of a word for multi-bleu.perl: a no-break space, for instance.
 NOT_ASCII_SPACE = re.compile(r"[^\S \t\n\r\f\v]")
 
@@ -119,7 +121,7 @@ def measures(
         chosen["sacrebleu"] = Measure(BLEU(tokenize=sacrebleu_tokens, force=tokenized))
     if needs_tokens(names):
         chosen |= _moses_measures(target_lang, tokenized, lowercase)
-    chosen |= {"chrf": Measure(CHRF()), "ter": Measure(TER())}
+    chosen |= {"chrf": Measure(CHRF()), "chrf++": Measure(CHRF(word_order=2)), "ter": Measure(TER())}
     return {name: measure for name, measure in chosen.items() if name in names}
 
 

@@ -32,6 +32,7 @@ from transformers.trainer_utils import unwrap_peft_model
 
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.training.objectives.guided_alignment import GuidedAlignment, require_guidable
 from vanilla_transformer.training.objectives.mask_predict_loss import Glancing, MaskedTargets, UniformMasking
 from vanilla_transformer.training.objectives.r_drop import RDropCrossEntropy
 
@@ -139,6 +140,17 @@ def make_r_drop(args: "TranslationTrainingArguments", config: PreTrainedConfig, 
     return CriterionObjective(RDropCrossEntropy(epsilon, args.smoothing, pad_token_id, alpha=args.r_drop), copies=2)
 
 
+def make_guided_alignment(
+    args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None
+) -> Objective:
+    """Label-smoothed cross-entropy, and word links that one head learns, which `guided_alignment` weighs. The config
+    records the layer, so that the head is used for alignments."""
+    require_guidable(config)
+    _require_masks(args, config, wanted=False)
+    config.alignment_layer = max(config.decoder_layers - 2, 0)
+    return GuidedAlignment(_label_smoothed(args, config, pad_token_id), config.alignment_layer, args.guided_alignment)
+
+
 def make_uniform_masking(
     args: "TranslationTrainingArguments", config: PreTrainedConfig, pad_token_id: int | None
 ) -> Objective:
@@ -171,6 +183,7 @@ def _require_masks(args: "TranslationTrainingArguments", config: PreTrainedConfi
 OBJECTIVES: dict[str, Callable[["TranslationTrainingArguments", PreTrainedConfig, int | None], Objective]] = {
     "cross_entropy": make_cross_entropy,
     "r_drop": make_r_drop,
+    "guided_alignment": make_guided_alignment,
     "uniform_masking": make_uniform_masking,
     "glancing": make_glancing,
 }

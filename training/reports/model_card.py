@@ -31,6 +31,7 @@ METRICS = {
     "compound_bleu_ascii_both": "tokenised BLEU, compounds split, plain quotes on both sides",
     "tokenized_bleu": "tokenised BLEU",
     "chrf": "chrF",
+    "chrf++": "chrF++",
     "ter": "TER (lower is better)",
 }
 # Test sets for which the paper reports BLEU with compounds split. Elsewhere nobody does, and the card leaves it out.

@@ -11,7 +11,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from pathlib import Path
@@ -67,16 +67,16 @@ class Corpus(Generic[Row]):
 
 @dataclass
 class Lines(Corpus[str]):
-    """Lines of text. Without scores, the output has the translations only.
+    """Lines of text. Without details, the output has the translations only.
 
     Args:
         lines: Returns all lines; called more than once.
-        with_scores: Whether to write the score before each translation.
+        details: Which of `DETAILS` to write before each translation.
         suffix: `".txt"`, or `".txt.gz"` to compress the output.
     """
 
     lines: Callable[[], Iterator[str]]
-    with_scores: bool = False
+    details: list[str] = field(default_factory=list)
     suffix: str = ".txt"
 
     def number_and_digest(self) -> tuple[int, str]:
@@ -95,15 +95,24 @@ class Lines(Corpus[str]):
     def write(self, path: Path, translated: Iterable[tuple[str, list[Hypothesis]]]) -> None:
         with _open_text(path, self.suffix) as file:
             for _, hypotheses in translated:
-                file.write(output_lines(hypotheses, with_scores=self.with_scores))
+                file.write(output_lines(hypotheses, self.details))
 
 
-def output_lines(hypotheses: Sequence[Hypothesis], *, with_scores: bool) -> str:
-    """Returns the output lines for one input line."""
-    return "".join(
-        f"{hypothesis.score:.6f}\t{one_line(hypothesis.text)}\n" if with_scores else f"{one_line(hypothesis.text)}\n"
-        for hypothesis in hypotheses
-    )
+# What may be written beside a translation, and how it is written in a line of text.
+DETAILS: dict[str, Callable[[Any], str]] = {
+    "score": "{:.6f}".format,
+    "confidence": "{:.4f}".format,
+    "word_alignment": str,
+}
+
+
+def output_lines(hypotheses: Sequence[Hypothesis], details: Iterable[str] = ()) -> str:
+    """Returns the output lines for one input line: the details, each with a tab behind it, then the translation."""
+    lines = []
+    for hypothesis in hypotheses:
+        values = [DETAILS[name](getattr(hypothesis, name)) for name in details]
+        lines.append("\t".join([*values, one_line(hypothesis.text)]))
+    return "".join(f"{line}\n" for line in lines)
 
 
 # --- tables ---
@@ -117,7 +126,7 @@ class Table(Corpus[Row]):
         files: The files.
         text_column: The column with the text.
         translation_column: A new column for the translations: a text, or a list of texts if there are several.
-        with_scores: Whether to add a column with the scores, `<translation_column>_score`.
+        details: Which of `DETAILS` become columns, such as `<translation_column>_score`.
         n_best: Number of translations of each row.
         suffix: The end of the names of output files.
     """
@@ -125,19 +134,19 @@ class Table(Corpus[Row]):
     files: tuple[str, ...]
     text_column: str = "text"
     translation_column: str = "translation"
-    with_scores: bool = False
+    details: list[str] = field(default_factory=list)
     n_best: int = 1
     suffix: str = ""
 
     @property
     def new_names(self) -> list[str]:
         """The names of the columns that a row gets."""
-        return [self.translation_column, *([f"{self.translation_column}_score"] if self.with_scores else [])]
+        return [self.translation_column, *(f"{self.translation_column}_{name}" for name in self.details)]
 
     def new_columns(self, hypotheses: Sequence[Hypothesis]) -> dict[str, Any]:
         """Returns the columns that a row gets."""
-        values: list[list[Any]] = [[each.text for each in hypotheses], [each.score for each in hypotheses]]
-        columns = zip(self.new_names, values, strict=False)
+        values = [[getattr(each, name) for each in hypotheses] for name in ("text", *self.details)]
+        columns = zip(self.new_names, values, strict=True)
         return {name: several if self.n_best > 1 else several[0] for name, several in columns}
 
     def require_columns(self, names: Iterable[str], where: str) -> None:
@@ -264,7 +273,8 @@ class Parquet(Table[ParquetRow]):
     def _new_fields(self) -> "list[pa.Field]":
         import pyarrow as pa
 
-        columns = zip(self.new_names, (pa.string(), pa.float64()), strict=False)
+        kinds = [pa.string() if name == "word_alignment" else pa.float64() for name in self.details]
+        columns = zip(self.new_names, [pa.string(), *kinds], strict=True)
         return [pa.field(name, pa.list_(kind) if self.n_best > 1 else kind) for name, kind in columns]
 
 
@@ -277,12 +287,18 @@ def format_of(file: str) -> str:
     return "Parquet" if kind in PARQUET else "JSON lines" if kind in JSON_LINES else "text"
 
 
-def corpus_of(files: Sequence[str], *, with_scores: bool = False, n_best: int = 1, **columns: str | None) -> Corpus:
+def corpus_of(
+    files: Sequence[str],
+    *,
+    details: Sequence[str] = (),
+    n_best: int = 1,
+    **columns: str | None,
+) -> Corpus:
     """Returns a corpus of the format of its files.
 
     Args:
         files: The files, all of one format. They may be gzipped, and the output is if the first one is.
-        with_scores: Whether to write scores.
+        details: Which of `DETAILS` to write beside each translation.
         n_best: Number of translations of each row.
         columns: `text_column` and `translation_column` of tables; `None` for the usual names.
     """
@@ -290,7 +306,7 @@ def corpus_of(files: Sequence[str], *, with_scores: bool = False, n_best: int = 
     if len(formats) > 1:
         raise ValueError(f"The input has several formats ({', '.join(sorted(formats))}): translate them one by one.")
     names = {name: value for name, value in columns.items() if value is not None}
-    options: dict[str, Any] = {"with_scores": with_scores, "n_best": n_best, **names}
+    options: dict[str, Any] = {"details": list(details), "n_best": n_best, **names}
     gzipped = ".gz" if files[0].endswith(".gz") else ""
     if formats == {"Parquet"}:
         return Parquet(tuple(files), **options, suffix=".parquet")
@@ -298,7 +314,7 @@ def corpus_of(files: Sequence[str], *, with_scores: bool = False, n_best: int = 
         return JsonLines(tuple(files), **options, suffix=f".jsonl{gzipped}")
     if names:
         raise ValueError(f"{files[0]} has lines of text and no columns: leave out --{next(iter(names))}.")
-    return Lines(partial(lines_in_files, tuple(files)), with_scores, suffix=f".txt{gzipped}")
+    return Lines(partial(lines_in_files, tuple(files)), list(details), suffix=f".txt{gzipped}")
 
 
 @contextmanager

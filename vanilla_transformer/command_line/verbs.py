@@ -47,6 +47,7 @@ VERBS = {
     "serve": Verb("translate", "scripts.serve", "serve models: a web page and an HTTP API"),
     "evaluate": Verb("measure", "scripts.evaluate_bleu", "score translations: BLEU, chrF and TER with signatures"),
     "score": Verb("measure", "scripts.score", "log-probability and perplexity of given translations"),
+    "calibrate": Verb("measure", "scripts.calibrate", "fit a model's confidence to how often it is right"),
     "compare": Verb("measure", "scripts.compare_evaluations", "one table and picture of several evaluations"),
     "benchmark": Verb("measure", "scripts.benchmarks.benchmark", "measure speed and memory beside other systems"),
     "export": Verb("publish", "scripts.export_to_hub", "write, check and push a Hub repository or a Space"),

@@ -33,7 +33,7 @@ OUTSIDE_THE_NETWORK = (
     ),
     *("transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict"),
     *("chunk_size_feed_forward", "id2label", "label2id", "problem_type"),
-    *("source_lang", "target_lang", "directions"),
+    *("source_lang", "target_lang", "directions", "alignment_layer"),
 )
 
 
@@ -86,6 +86,20 @@ def position_table(encoding: "PositionEncoding", length: int, device: "torch.dev
 
     with torch.no_grad():
         return encoding(torch.arange(length, device=device))
+
+
+def aligning_heads(config: Any, layers: int, heads: int) -> tuple[int, int]:
+    """Returns the decoder layer whose attention to the source aligns best, and how many of its first heads count: the
+    head that learned word links or, without one, all heads of the last layer but one (Garg et al. 2019, "Jointly
+    Learning to Align and Translate with Transformer Models").
+
+    Args:
+        config: The model's config.
+        layers: Layers of its decoder.
+        heads: Heads of a layer.
+    """
+    layer = getattr(config, "alignment_layer", None)
+    return (max(layers - 2, 0), heads) if layer is None else (layer, 1)
 
 
 def require_quantization(quantization: str, known: Sequence[str]) -> None:

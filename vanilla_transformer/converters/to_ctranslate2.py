@@ -28,6 +28,7 @@ from vanilla_transformer.hub.saved_files import SavedConfig, SavedGenerationConf
 from .saved_weights import LEARNED, Weights, has_known_positions, position_tables, read_weights
 from .supported_models import (
     OURS,
+    aligning_heads,
     has_position_table,
     position_encoding_of,
     position_table,
@@ -265,6 +266,7 @@ def specification(
     """
     specs = require_ctranslate2().specs
     require_expressible(config)
+    alignment_layer, alignment_heads = aligning_heads(config, config.decoder_layers, config.decoder_attention_heads)
     common = {
         "pre_norm": config.norm_placement == "pre",
         "activation": specs.Activation[ACTIVATIONS[config.activation_function]],
@@ -275,9 +277,9 @@ def specification(
         specs.TransformerDecoderSpec(
             config.decoder_layers,
             config.decoder_attention_heads,
-            # The attention that the engine returns: the mean of all heads of the last layer but one aligns best.
-            alignment_layer=max(config.decoder_layers - 2, 0),
-            alignment_heads=config.decoder_attention_heads,
+            # The attention that the engine returns: the mean of the first heads of a layer.
+            alignment_layer=alignment_layer,
+            alignment_heads=alignment_heads,
             **common,
         ),
     )

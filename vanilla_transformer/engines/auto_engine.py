@@ -173,7 +173,7 @@ class AutoBackend:
             self._said.add(reason)
         return backend.generate(sources, prefixes, search=search, num_return_sequences=num_return_sequences, **options)
 
-    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
         return self.fast.score(sources, targets)
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:

@@ -278,8 +278,8 @@ class CTranslate2Backend:
         if call == "attention=True":
             raise ValueError(f"CTranslate2 does not support {call}: make a Translator without backend='ctranslate2'.")
 
-    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
-        """Returns the log-probability of each target, given its source."""
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, given the source and the tokens before it."""
         # The engine adds the first token, and the end of sentence with its own probability.
         scored = [target[1:-1] if target[-1] == self.config.eos_token_id else target[1:] for target in targets]
         shared_out = self._shared_out(len(sources))
@@ -289,10 +289,11 @@ class CTranslate2Backend:
             max_input_length=0,
             **shared_out,
         )
-        return [sum(result.log_probs[: len(target) - 1]) for result, target in zip(results, targets, strict=True)]
+        return [result.log_probs[: len(target) - 1] for result, target in zip(results, targets, strict=True)]
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
-        """Returns one matrix for each pair, [1, 1, T, S]: the mean of the heads of the last decoder layer but one."""
+        """Returns one matrix for each pair: that of the head that learned word links, or the mean of the heads of the
+        last decoder layer but one."""
         matrices = []
         for source, target in zip(sources, targets, strict=True):
             (result,) = self._translate(
@@ -302,8 +303,8 @@ class CTranslate2Backend:
                 max_decoding_length=len(target),
                 return_attention=True,
             )
-            matrices.append(np.array(result.attention[0], np.float32)[None, None, : len(target)])
-        return [Attention(None, None, matrix) for matrix in matrices]
+            matrices.append(np.array(result.attention[0], np.float32)[: len(target)])
+        return [Attention(None, None, matrix[None, None], matrix) for matrix in matrices]
 
     def generate(
         self,

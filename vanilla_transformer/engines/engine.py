@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 
 TokenIds = list[int]
+FORCED = ("score()", "confidence=True")  # calls that need the log-probabilities of given tokens
 
 
 class Generated(NamedTuple):
@@ -37,11 +38,13 @@ class Attention(NamedTuple):
         encoder: Self-attention of the encoder: [layers, heads, S, S]; `None` for a recurrent encoder.
         decoder: Self-attention of the decoder: [layers, heads, T, T]; `None` for a recurrent decoder.
         cross: Attention of the decoder to the source: [layers, heads, T, S].
+        alignment: The part of `cross` that aligns best: [T, S].
     """
 
     encoder: "Array | None"
     decoder: "Array | None"
     cross: "Array"
+    alignment: "Array"
 
 
 class Backend(Protocol):
@@ -95,7 +98,7 @@ class Backend(Protocol):
         """Refuses options of `generate`, sampling or required terms if the engine does not have them."""
 
     def require_support(self, call: str) -> None:
-        """Refuses `"attention=True"`, `"attend()"` or `"score()"` if the engine can't do it."""
+        """Refuses `"attention=True"`, `"attend()"`, `"score()"` or `"confidence=True"` if the engine can't do it."""
 
     def set_seed(self, seed: int) -> None:
         """Sets the seed of the samples that follow (`do_sample`)."""
@@ -120,8 +123,8 @@ class Backend(Protocol):
             options: Further options of `generate`: either `max_length` or `max_new_tokens` is among them.
         """
 
-    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
-        """Returns the log-probability of each target, given its source.
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, given the source and the tokens before it.
 
         Args:
             sources: Token ids of the sources, without padding.

@@ -21,7 +21,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from vanilla_transformer.models.decoder_steps import Stepper, make_stepper
 from vanilla_transformer.models.search_options import BeamSearchOptions, search_of
 
-from .engine import TokenIds
+from .engine import FORCED, TokenIds
 from .torch_engine import TorchBackend, longest_sequence
 
 
@@ -62,7 +62,7 @@ class EnsembleBackend(TorchBackend):
 
     def require_support(self, call: str) -> None:
         """Refuses attention: the members' layers have nothing in common."""
-        if call != "score()":
+        if call not in FORCED:
             raise ValueError(f"An ensemble does not support {call}: give one model.")
 
     def _search_arguments(self, batch: dict[str, torch.Tensor]) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from vanilla_transformer.hub.loading import HUB_OPTIONS, find_device, load_confi
 from vanilla_transformer.models.full_attention import additive
 from vanilla_transformer.models.shared_decoder_steps import RowPerSentence
 
+from .engine import FORCED
 from .torch_engine import TorchBackend
 
 
@@ -102,7 +103,7 @@ class OnnxBackend(TorchBackend):
 
     def require_support(self, call: str) -> None:
         """Refuses attention, which the graphs do not return."""
-        if call != "score()":
+        if call not in FORCED:
             raise ValueError(f"ONNX Runtime does not support {call}: make a Translator without backend='onnx'.")
 
 

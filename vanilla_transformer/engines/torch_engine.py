@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer.converters.supported_models import require_quantization
+from vanilla_transformer.converters.supported_models import aligning_heads, require_quantization
 from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
 from vanilla_transformer.hub.loading import find_device, load_model
 from vanilla_transformer.models import beam_search
@@ -159,13 +159,12 @@ class TorchBackend:
         return {}
 
     @torch.no_grad()
-    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[float]:
-        """Returns the log-probability of each target, given its source."""
-        labels = self._padded([ids[1:] for ids in targets])
+    def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, given the source and the tokens before it."""
+        labels = self._padded([ids[1:] for ids in targets])["input_ids"]
         logits = self._logits(sources, [ids[:-1] for ids in targets])  # [B, T, V]
-        log_probabilities = logits.float().log_softmax(-1).gather(-1, labels["input_ids"][..., None]).squeeze(-1)
-        log_probabilities = log_probabilities.masked_fill(labels["attention_mask"] == 0, 0.0)
-        return log_probabilities.cpu().double().sum(1).tolist()  # not every device has float64
+        log_probabilities = logits.float().log_softmax(-1).gather(-1, labels[..., None]).squeeze(-1).tolist()
+        return [row[: len(ids) - 1] for row, ids in zip(log_probabilities, targets, strict=True)]
 
     def _logits(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> torch.Tensor:
         """Returns the logits [B, T, V] of the token after each target token."""
@@ -184,14 +183,19 @@ class TorchBackend:
             raise ValueError(f"This {type(self._model).__name__} does not attend to the source: it has no weights.")
         encoder, decoder = output.encoder_attentions, output.decoder_attentions  # recurrent stacks have none
         lengths = [(len(source), len(target)) for source, target in zip(sources, targets, strict=True)]
-        return [
-            Attention(
-                encoder=None if encoder is None else _weights_of(encoder, row, s, s),
-                decoder=None if decoder is None else _weights_of(decoder, row, t, t),
-                cross=_weights_of(output.cross_attentions, row, t, s),
+        pairs = []
+        for row, (s, t) in enumerate(lengths):
+            cross = _weights_of(output.cross_attentions, row, t, s)
+            layer, heads = aligning_heads(self.config, *cross.shape[:2])
+            pairs.append(
+                Attention(
+                    encoder=None if encoder is None else _weights_of(encoder, row, s, s),
+                    decoder=None if decoder is None else _weights_of(decoder, row, t, t),
+                    cross=cross,
+                    alignment=cross[layer, :heads].mean(0),
+                )
             )
-            for row, (s, t) in enumerate(lengths)
-        ]
+        return pairs
 
     def _model_with_eager_attention(self) -> PreTrainedModel:
         """Returns a copy of the model whose attention is eager: other implementations return no weights.

@@ -112,6 +112,9 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
             three matrices (section 3.4). `False` unties everything, source and target embeddings included.
         output_bias (`bool`, defaults to `False`):
             Whether the output projection has a bias. The paper has none; Marian's models do.
+        alignment_layer (`int`, *optional*):
+            The decoder layer whose first head learned word links (the objective `guided_alignment`), for alignments.
+            `None`: the mean of the heads of the last layer but one.
         use_cache (`bool`, defaults to `True`):
             Whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`, defaults to 0, 1, 2, 1):
@@ -193,6 +196,7 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
     share_encoder_decoder_embeddings: bool | None = None
     tie_word_embeddings: bool = True
     output_bias: bool = False
+    alignment_layer: int | None = None
     is_encoder_decoder: bool = True
     use_cache: bool = True
     pad_token_id: int | None = 0
@@ -247,6 +251,11 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
         if self.activation_function not in ACT2FN:
             hint = suggestion(self.activation_function, ACT2FN)
             raise ValueError(f"activation_function={self.activation_function!r} is unknown to transformers{hint}.")
+        if self.alignment_layer is not None and not 0 <= self.alignment_layer < self.decoder_layers:
+            raise ValueError(
+                f"alignment_layer={self.alignment_layer} is none of the {self.decoder_layers} decoder layers: give "
+                f"one from 0 to {self.decoder_layers - 1}, or None."
+            )
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
 

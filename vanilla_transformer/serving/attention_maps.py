@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from vanilla_transformer.translation.translator import Hypothesis
-
-from .words import END, spelled, word_attention
+from vanilla_transformer.translation.words import END, pharaoh, spelled, word_attention
 
 
 if TYPE_CHECKING:
@@ -93,6 +92,7 @@ def attention_data(sentence: str, hypothesis: Hypothesis, *, heads: bool = True)
         "source": [*spelled(sentence, words.source), END],
         "target": spelled(hypothesis.text, words.target),
         "weights": _rounded(words.weights),
+        "alignment": pharaoh(words.alignment),
     }
     if heads:
         data["heads"] = [{**vars(maps), "weights": _rounded(maps.weights)} for maps in maps_of(hypothesis)]

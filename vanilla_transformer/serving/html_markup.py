@@ -24,9 +24,9 @@ from typing import NamedTuple
 from turbohtml import Token, TokenType, parse_fragment, tokenize
 
 from vanilla_transformer.translation.long_texts import split_sentences, trimmed
+from vanilla_transformer.translation.words import Span, WordAttention
 
 from .served_models import ModelTranslator
-from .words import Span, WordAttention
 
 
 INLINE = {

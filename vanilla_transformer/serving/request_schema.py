@@ -43,11 +43,13 @@ class DecodingRequest(ModelRequest):
 
     num_beams: int | None = Field(None, ge=1, le=MOST_BEAMS, description=OPTIONS["num_beams"].metadata["help"])
     length_penalty: float | None = Field(None, ge=-10, le=10, description=OPTIONS["length_penalty"].metadata["help"])
+    confidence: bool = Field(False, description="Whether to say how sure the model is, from 0 to 1.")
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """The options of the search that are set; the others are the model's."""
-        return {name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None}
+        """The options of `Translator.translate` that are set; the others are the model's."""
+        search = {name: value for name in OPTIONS if (value := getattr(self, name, None)) is not None}
+        return {**search, **({"confidence": True} if self.confidence else {})}
 
 
 class TranslationRequest(DecodingRequest):

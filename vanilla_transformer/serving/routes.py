@@ -10,8 +10,9 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NoReturn, TextIO, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -27,6 +28,7 @@ from starlette.types import ASGIApp
 
 from vanilla_transformer.translation.long_texts import Pieces
 from vanilla_transformer.translation.translator import Hypothesis
+from vanilla_transformer.translation.words import spelled, word_spans
 
 from .access_limits import ApiKeys, Limits, RateLimit
 from .attention_maps import attention_data
@@ -50,7 +52,6 @@ from .request_schema import (
 )
 from .served_models import Catalogue, ModelTranslator
 from .web_pages import SecureHeaders, page_routes
-from .words import spelled, word_spans
 
 
 T = TypeVar("T")
@@ -126,11 +127,17 @@ class Service:
         """Answers `/translate`."""
         texts = [query.q] if isinstance(query.q, str) else query.q
         translator = self.accept(query, texts, query.alternatives)
-        ranked = await self.finish(gather([TRANSLATORS[query.format](text, translator) for text in texts]))
-        best, others = [texts[0] for texts in ranked], [texts[1:] for texts in ranked]
-        if isinstance(query.q, str):
-            return {"translatedText": best[0], **({"alternatives": others[0]} if query.alternatives else {})}
-        return {"translatedText": best, **({"alternatives": others} if query.alternatives else {})}
+        translators = [replace(translator, best=[]) for _ in texts]
+        pairs = zip(texts, translators, strict=True)
+        ranked = await self.finish(gather([TRANSLATORS[query.format](*pair) for pair in pairs]))
+        fields: dict[str, list[Any]] = {"translatedText": [texts[0] for texts in ranked]}
+        if query.alternatives:
+            fields["alternatives"] = [texts[1:] for texts in ranked]
+        if query.confidence:
+            words = [chain.from_iterable(each.words or () for each in one.best) for one in translators]
+            fields["confidence"] = [Hypothesis("", words=tuple(of_text)).confidence for of_text in words]
+        answer = {name: values[0] if isinstance(query.q, str) else values for name, values in fields.items()}
+        return answer | ({"calibrated": translator.model.is_calibrated} if query.confidence else {})
 
     async def sentences(self, query: SentencesRequest) -> dict[str, Any]:
         """Answers `/sentences`: each sentence with its translations. Joined with what is `before` each and `after`
@@ -356,8 +363,14 @@ def _attention_json(sentence: str, hypothesis: Hypothesis, heads: bool) -> bytes
 
 def _shown(hypothesis: Hypothesis) -> dict[str, Any]:
     """A translation as clients see it. Its words are how pages cut it, whatever they count as a character."""
+    confidence = {
+        "confidence": hypothesis.confidence,
+        "word_confidence": [word.confidence for word in hypothesis.words or ()],
+        "calibrated": hypothesis.is_calibrated,
+    }
     return {
         "text": hypothesis.text,
         "score": hypothesis.score,
         "words": spelled(hypothesis.text, word_spans(hypothesis.text)),
+        **({} if hypothesis.words is None else confidence),
     }

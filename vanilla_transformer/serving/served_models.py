@@ -17,13 +17,14 @@ from vanilla_transformer.engines.hardware import missing_for_torch
 from vanilla_transformer.hub.languages import Languages, agreed_languages
 from vanilla_transformer.hub.saved_files import find_file
 from vanilla_transformer.models.search_options import options_of
+from vanilla_transformer.translation.confidence import CALIBRATION
 from vanilla_transformer.translation.translator import Hypothesis, Translator
+from vanilla_transformer.translation.words import WordAttention, word_attention
 
 from .access_limits import Limits
 from .attention_maps import MAX_TOKENS
 from .batching import Batching, BatchingTranslator
 from .errors import RequestError, shown
-from .words import WordAttention, word_attention
 
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,11 @@ class ServedModel:
         self.defaults = asdict(options_of(model, **self.decoding))
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
+
+    @property
+    def is_calibrated(self) -> bool:
+        """Whether its confidence is fitted to how often it is right."""
+        return getattr(self.translator.model.generation_config, CALIBRATION, None) is not None
 
     @property
     def num_beams(self) -> int:
@@ -300,12 +306,14 @@ class ModelTranslator:
         n_best: Number of translations.
         decoding: Options of `Translator.translate` that override the model's.
         direction: The languages; needed for a model with several directions.
+        best: Gets the best translation of each sentence.
     """
 
     model: ServedModel
     n_best: int = 1
     decoding: Mapping[str, Any] = field(default_factory=dict)
     direction: Languages | None = None
+    best: list[Hypothesis] = field(default_factory=list)
 
     @property
     def language(self) -> str:
@@ -326,7 +334,9 @@ class ModelTranslator:
         return await self.model.translate(sentences, self.n_best, **self.languages, **self.decoding)
 
     async def translate(self, sentences: Sequence[str]) -> list[list[str]]:
-        return [[hypothesis.text for hypothesis in ranked] for ranked in await self.hypotheses(sentences)]
+        translations = await self.hypotheses(sentences)
+        self.best += [ranked[0] for ranked in translations]
+        return [[hypothesis.text for hypothesis in ranked] for ranked in translations]
 
     async def align(self, sentence: str, translation: str) -> WordAttention:
         return await self.attend(sentence, translation, word_attention)

@@ -24,7 +24,8 @@ from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from itertools import chain, count, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.hardware import require_torch
@@ -40,9 +41,11 @@ from vanilla_transformer.models.search_options import (
     require_values,
 )
 
+from .confidence import Calibration, Word, calibration_of, words_of
 from .glossary import Glossary, continuing_tokens
 from .language_conventions import Convention, convention_of
 from .long_texts import MAX_SOURCE_TOKENS, Pieces
+from .words import pharaoh, word_attention
 
 
 if TYPE_CHECKING:  # engines without torch need neither
@@ -85,6 +88,12 @@ class Hypothesis:
             recurrent decoder.
         encoder_attention: Self-attention of the encoder over `source_tokens`: [layers, heads, S, S]; `None` for a
             recurrent encoder.
+        source: The text, if there is attention or an alignment.
+        alignment_weights: How much each of `tokens` is a translation of each of `source_tokens`: [T, S].
+        log_probabilities: Log-probability of each of `tokens` after those before it; `None` unless translated with
+            confidence.
+        words: The words with their log-probability and confidence; `None` unless translated with confidence.
+        is_calibrated: Whether the confidence is that of a calibrated model, or bare probabilities.
     """
 
     text: str
@@ -95,20 +104,43 @@ class Hypothesis:
     attention: "Array | None" = None
     decoder_attention: "Array | None" = None
     encoder_attention: "Array | None" = None
+    source: str = ""
+    alignment_weights: "Array | None" = None
+    log_probabilities: tuple[float, ...] | None = None
+    words: tuple[Word, ...] | None = None
+    is_calibrated: bool = False
+
+    @property
+    def confidence(self) -> float | None:
+        """The mean confidence of the words: the share of them that is expected to be right, if the model is
+        calibrated. `None` unless translated with confidence; 1 for the translation of an empty text."""
+        if self.words is None:
+            return None
+        return fmean(word.confidence for word in self.words) if self.words else 1.0
 
     @property
     def alignment(self) -> list[tuple[int, int]]:
         """Pairs (index of a source token, index of a token): for each token the source token it attends to most.
 
-        The weights are those of the last layer but one, averaged over heads. It aligns best (Garg et al. 2019,
-        "Jointly Learning to Align and Translate with Transformer Models").
+        The weights are those of the head that learned word links or, in a model without one, of the last layer but
+        one, averaged over heads.
         """
-        if self.attention is None:
-            raise ValueError("No attention was kept: translate with attention=True.")
+        weights = self._require_alignment()
         if not self.tokens:
             return []  # the translation of an empty text
-        layer = self.attention[max(len(self.attention) - 2, 0)]
-        return [(int(source_index), index) for index, source_index in enumerate(layer.mean(0).argmax(-1))]
+        return [(int(source_index), index) for index, source_index in enumerate(weights.argmax(-1))]
+
+    @property
+    def word_alignment(self) -> str:
+        """The same for words, in Pharaoh's format: `0-0 2-1` is for each word of the translation the word of the text
+        that it attends to most. Words and punctuation marks count, from 0."""
+        self._require_alignment()
+        return pharaoh(word_attention(self.source, self).alignment) if self.tokens else ""
+
+    def _require_alignment(self) -> "Array":
+        if self.alignment_weights is None:
+            raise ValueError("No alignment was kept: translate with alignment=True, or attention=True.")
+        return self.alignment_weights
 
 
 @dataclass(frozen=True)
@@ -283,6 +315,11 @@ class Translator:
         return self._convention.directions
 
     @cached_property
+    def calibration(self) -> Calibration | None:
+        """What turns probabilities into confidence; `None` for a model that is not calibrated."""
+        return calibration_of(self.backend.generation_config)
+
+    @cached_property
     def _convention(self) -> Convention:
         """How the model is told the languages of a text."""
         return convention_of(self.backend.config, self.tokenizer)
@@ -301,6 +338,8 @@ class Translator:
         prefix: str | Iterable[str | None] | None = None,
         sample: bool = False,
         attention: bool = False,
+        alignment: bool = False,
+        confidence: bool = False,
         progress: bool = False,
         split_sentences: bool | str | None = None,
         glossary: GlossaryOption | Iterable[GlossaryOption] = None,
@@ -322,6 +361,9 @@ class Translator:
             prefix: The beginning of the translations: one for all texts, or one (or `None`) for each text.
             sample: Whether to draw translations at random instead of searching for the best.
             attention: Whether to keep the attention weights of encoder and decoder.
+            alignment: Whether to keep which source token each token is a translation of. CTranslate2 has it, too.
+            confidence: Whether to keep the log-probability of each token and word, and how sure the model is. This
+                takes one more pass over the finished translations.
             progress: Whether to show a progress bar.
             split_sentences: Replaces the setting of the translator. A text in sentences has one translation, whose
                 score is the sum of the sentences'.
@@ -344,19 +386,33 @@ class Translator:
             raise ValueError(f"{texts!r:.50} is a {type(texts).__name__}: give a text, or a list of texts.")
         split_sentences = self.split_sentences if split_sentences is None else split_sentences
         if split_sentences:
-            _require_sentences(n_best=n_best, prefix=prefix, attention=attention)
-        if self.long_texts == "chunk" and (attention or n_best > 1):
-            raise ValueError("long_texts='chunk' joins the best translations: leave out attention and n_best, or it.")
+            _require_sentences(n_best=n_best, prefix=prefix, attention=attention, alignment=alignment)
+        if self.long_texts == "chunk" and (attention or alignment or n_best > 1):
+            raise ValueError(
+                "long_texts='chunk' joins the best translations: leave out attention, alignment and n_best, or it."
+            )
         decoding = self._decoding(n_best, sample, generation)
         if glossary is not None and sample:
             raise ValueError("A glossary needs a search: leave out sample=True, or the glossary.")
         self.backend.require_options(decoding.options, sample=sample, glossary=glossary is not None)
         empty = Hypothesis("", None if sample else 0.0)
+        if confidence:
+            self.backend.require_support("confidence=True")
+            empty = replace(empty, log_probabilities=(), words=(), is_calibrated=self.calibration is not None)
+            if self.calibration is None:
+                _warn_once(
+                    "The confidence is uncalibrated: it is the mean probability of a word, and not the share of words "
+                    "that is right. vanilla calibrate stores a calibration with the model."
+                )
         if attention:
             self.backend.require_support("attention=True")
             import torch
 
             empty = replace(empty, attention=torch.zeros(0, 0, 0, 0))
+        if alignment:
+            self.backend.require_support("alignment=True")
+        if alignment or attention:
+            empty = replace(empty, alignment_weights=())
         if isinstance(target_lang, str) and isinstance(source_lang, str | None):
             self._languages("", source_lang, target_lang, zero_shot)  # refuses now what all texts would be refused for
         requests = (
@@ -368,7 +424,8 @@ class Translator:
         total = None if in_pieces else _length_of(texts)
         bar = _bar(progress, total=total, desc="translating", unit=" texts")
         # A generator starts with the first `next`. All checks above run now.
-        run = partial(self._translate_windows, decoding=decoding, empty=empty, attention=attention, bar=bar)
+        details = _Details(attention, alignment, confidence)
+        run = partial(self._translate_windows, decoding=decoding, empty=empty, details=details, bar=bar)
         if not in_pieces:
             return run(numbered)
         language = split_sentences if isinstance(split_sentences, str) else None
@@ -403,7 +460,7 @@ class Translator:
         """Returns a given translation with its attention weights, as if the search had written it."""
         self.backend.require_support("attend()")
         ids, target_ids = self._encode_pair(1, source, target, self._languages(source, source_lang, target_lang))
-        return self._with_attention([Hypothesis(target)], [ids], [[self._start_token(), *target_ids]])[0]
+        return self._with_attention([Hypothesis(target)], [source], [ids], [[self._start_token(), *target_ids]])[0]
 
     def number_of_tokens(self, text: str, *, target: bool = False) -> int:
         """Returns how many tokens the model reads for a source text, or writes for a target text, the end included."""
@@ -498,7 +555,7 @@ class Translator:
         *,
         decoding: "_Decoding",
         empty: Hypothesis,
-        attention: bool,
+        details: "_Details",
         bar: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts with their prefixes and terms, a window at a time."""
@@ -513,7 +570,7 @@ class Translator:
                 }
                 for batch in self._batches(sizes):
                     batch_sources = [source for index in batch if (source := sources[index]) is not None]
-                    translations = self._translate_batch(batch_sources, decoding, attention)
+                    translations = self._translate_batch(batch_sources, decoding, details)
                     for index, hypotheses in zip(batch, translations, strict=True):
                         results[index] = hypotheses
                     bar.update(len(batch))
@@ -576,7 +633,7 @@ class Translator:
                 "A text has several sentences, but models are trained on single ones and may drop the rest: "
                 "split_sentences=True (--split_sentences) translates sentence by sentence."
             )
-        return _Source(number, ids, prefix_ids, terms)
+        return _Source(number, text, ids, prefix_ids, terms)
 
     def _encode_part(self, number: int, text: str) -> list[int]:
         """Returns the ids of a part of a translation."""
@@ -627,7 +684,7 @@ class Translator:
     # --- from ids to text ---
 
     def _translate_batch(
-        self, sources: "list[_Source]", decoding: "_Decoding", attention: bool
+        self, sources: "list[_Source]", decoding: "_Decoding", details: "_Details"
     ) -> list[list[Hypothesis]]:
         source_ids, prefixes = [source.ids for source in sources], [source.prefix for source in sources]
         search, options, number = decoding.search, decoding.options, decoding.n_best
@@ -652,11 +709,14 @@ class Translator:
         hypotheses = [
             Hypothesis(text, score) for text, score in zip(texts, scores or repeat(None), strict=scores is not None)
         ]
-        if attention:
-            repeated = [ids for ids in source_ids for _ in range(number)]
-            hypotheses = self._with_attention(hypotheses, repeated, targets)
+        repeated = [ids for ids in source_ids for _ in range(number)]
+        if details.attention or details.alignment:
+            texts = [source.text for source in sources for _ in range(number)]
+            hypotheses = self._with_attention(hypotheses, texts, repeated, targets, every_head=details.attention)
+        if details.confidence:
+            hypotheses = self._with_confidence(hypotheses, repeated, targets)
         translations = [hypotheses[row : row + number] for row in range(0, len(hypotheses), number)]
-        again = self._translate_batch(list(without.values()), decoding, attention) if without else []
+        again = self._translate_batch(list(without.values()), decoding, details) if without else []
         for index, translation in zip(without, again, strict=True):
             translations[index] = translation
         return translations
@@ -668,32 +728,67 @@ class Translator:
             return continuing_tokens(self.target_tokenizer, next(size for size in sizes if size))
 
     def _with_attention(
-        self, hypotheses: list[Hypothesis], sources: list[list[int]], targets: list[list[int]]
+        self,
+        hypotheses: list[Hypothesis],
+        texts: list[str],
+        sources: list[list[int]],
+        targets: list[list[int]],
+        *,
+        every_head: bool = True,
     ) -> list[Hypothesis]:
         """Adds attention weights and tokens to finished translations.
 
         The decoder reads all tokens but the last. Row t of its weights belongs to token t + 1, which it wrote.
         """
-        weights = self.backend.attend(sources, [ids[:-1] for ids in targets])
-        return [
-            replace(
+        # The fast engine of `auto` has the alignment, but not every head.
+        backend = self.backend if every_head else getattr(self.backend, "fast", self.backend)
+        weights = backend.attend(sources, [ids[:-1] for ids in targets])
+        aligned = []
+        for hypothesis, text, source, ids, found in zip(hypotheses, texts, sources, targets, weights, strict=True):
+            heads = {"attention": found.cross, "decoder_attention": found.decoder, "encoder_attention": found.encoder}
+            known = replace(
                 hypothesis,
+                source=text,
                 source_tokens=_readable_tokens(self.tokenizer, source),
                 tokens=_readable_tokens(self.target_tokenizer, ids[1:]),
                 read_tokens=_readable_tokens(self.target_tokenizer, ids[:-1]),
-                attention=attention.cross,
-                decoder_attention=attention.decoder,
-                encoder_attention=attention.encoder,
+                alignment_weights=found.alignment,
             )
-            for hypothesis, source, ids, attention in zip(hypotheses, sources, targets, weights, strict=True)
-        ]
+            aligned.append(replace(known, **heads) if every_head else known)
+        return aligned
+
+    def _with_confidence(
+        self, hypotheses: list[Hypothesis], sources: list[list[int]], targets: list[list[int]]
+    ) -> list[Hypothesis]:
+        """Adds the log-probabilities of tokens and words to finished translations."""
+        sure = []
+        for hypothesis, ids, row in zip(hypotheses, targets, self._log_probabilities(sources, targets), strict=True):
+            tokens = hypothesis.tokens or _readable_tokens(self.target_tokenizer, ids[1:])
+            words = words_of(hypothesis.text, tokens, row, self.calibration)
+            known = replace(hypothesis, tokens=tokens, log_probabilities=tuple(row), words=words)
+            sure.append(replace(known, is_calibrated=self.calibration is not None))
+        return sure
+
+    def _log_probabilities(self, sources: list[list[int]], targets: list[list[int]]) -> list[list[float]]:
+        """Returns the log-probability of each token of each target, in batches of `max_tokens`."""
+        rows: list[list[float]] = [[] for _ in targets]
+        sizes = {
+            index: ((0, 0), max(len(source), len(target)))
+            for index, (source, target) in enumerate(zip(sources, targets, strict=True))
+            if len(target) > 1  # an engine that finds fewer translations than are wanted gives empty ones
+        }
+        for batch in self._batches(sizes):
+            scores = self.backend.score([sources[index] for index in batch], [targets[index] for index in batch])
+            for index, row in zip(batch, scores, strict=True):
+                rows[index] = row
+        return rows
 
     def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TranslationProbability]:
         targets = [[self._start_token(), *target] for _, target in pairs]
         log_probabilities = self.backend.score([source for source, _ in pairs], targets)
         return [
-            TranslationProbability(log_probability, len(target))
-            for log_probability, (_, target) in zip(log_probabilities, pairs, strict=True)
+            TranslationProbability(math.fsum(row), len(target))
+            for row, (_, target) in zip(log_probabilities, pairs, strict=True)
         ]
 
     def _until_end(self, ids: list[int]) -> list[int]:
@@ -718,11 +813,20 @@ class _Decoding:
     options: dict[str, Any]
 
 
+class _Details(NamedTuple):
+    """What a call keeps beside the text and the score."""
+
+    attention: bool = False
+    alignment: bool = False
+    confidence: bool = False
+
+
 @dataclass(frozen=True)
 class _Source:
     """A text as the model reads it: its number, its ids, and the ids that its translation starts with and contains."""
 
     number: int
+    text: str
     ids: list[int]
     prefix: list[int]
     terms: list[list[int]]
@@ -818,9 +922,9 @@ def _as_glossary(glossary: GlossaryOption) -> Glossary:
     return glossary if isinstance(glossary, Glossary) else Glossary(glossary or {})
 
 
-def _require_sentences(*, n_best: int, prefix: Any, attention: bool) -> None:
+def _require_sentences(*, n_best: int, prefix: Any, **kept: bool) -> None:
     """Refuses options that have no meaning for several sentences at once."""
-    for name, is_given in (("n_best", n_best != 1), ("prefix", prefix is not None), ("attention", attention)):
+    for name, is_given in {"n_best": n_best != 1, "prefix": prefix is not None, **kept}.items():
         if is_given:
             raise ValueError(f"{name} is for single sentences: leave it out, or set split_sentences to False.")
 
@@ -829,7 +933,16 @@ def _joined(pieces: Pieces, translations: Sequence[Hypothesis], language: str | 
     """Puts the translations of pieces together; the score is the sum of theirs."""
     text = pieces.join([translation.text for translation in translations], language)
     scores = [translation.score for translation in translations if translation.score is not None]
-    return Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+    whole = Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+    if translations[0].words is None:
+        return whole
+    return replace(
+        whole,
+        tokens=tuple(token for each in translations for token in each.tokens),
+        log_probabilities=tuple(value for each in translations for value in each.log_probabilities or ()),
+        words=tuple(word for each in translations for word in each.words or ()),
+        is_calibrated=translations[0].is_calibrated,
+    )
 
 
 def _length_of(items: Iterable[Any]) -> int | None:

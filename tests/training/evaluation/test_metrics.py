@@ -83,12 +83,16 @@ def test_the_sacrebleu_command_says_the_same(files):
         "chrf",
         "ter",
     ]
-    run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=files)
     found = measure(HYPOTHESES, REFERENCES)
-    for name, printed in zip(("sacrebleu", "chrf", "ter"), json.loads(run.stdout), strict=True):
-        assert 0 < found[name].score < 100
-        assert round(found[name].score, 12) == printed["score"]
-        assert found[name].signature == printed["signature"]
+    for names, options in (
+        (("sacrebleu", "chrf", "ter"), []),
+        (("sacrebleu", "chrf++", "ter"), ["--chrf-word-order", "2"]),
+    ):
+        run = subprocess.run([*command, *options], capture_output=True, text=True, check=True, cwd=files)
+        for name, printed in zip(names, json.loads(run.stdout), strict=True):
+            assert 0 < found[name].score < 100
+            assert round(found[name].score, 12) == printed["score"]
+            assert found[name].signature == printed["signature"]
     assert bleu(HYPOTHESES, REFERENCES) == found["sacrebleu"]
 
 
@@ -251,10 +255,10 @@ def test_without_sacremoses_only_what_needs_it_is_left_out(monkeypatch, caplog):
     monkeypatch.setitem(sys.modules, "sacremoses", None)
     monkeypatch.setattr(metrics.logger, "warning_once", metrics.logger.warning)
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
-    assert list(measure(HYPOTHESES, REFERENCES)) == ["sacrebleu", "chrf", "ter"]
+    assert list(measure(HYPOTHESES, REFERENCES)) == ["sacrebleu", "chrf", "chrf++", "ter"]
     assert "sacremoses is not installed" in caplog.text
     assert list(measure(HYPOTHESES, REFERENCES, tokenized=True)) == [
-        *("sacrebleu", "compound_bleu", "tokenized_bleu", "chrf", "ter")
+        *("sacrebleu", "compound_bleu", "tokenized_bleu", "chrf", "chrf++", "ter")
     ]
 
 

@@ -99,7 +99,7 @@ def test_each_process_has_the_gpu_of_its_rank(monkeypatch):
     ("change", "message"),
     [
         ({"corpus": Lines(lambda: iter([*TEXTS, "more"]))}, "begun with content of the input="),
-        ({"corpus": Lines(ten_texts, with_scores=True)}, "begun with with_scores=False, not True: continue"),
+        ({"corpus": Lines(ten_texts, ["score"])}, r"begun with details=\[\], not \['score'\]: continue"),
         ({"shards": 4}, "begun with shards=3, not 4: continue it with the same options, or delete that folder"),
         ({"n_best": 2}, "begun with n_best=None, not 2: continue"),
     ],

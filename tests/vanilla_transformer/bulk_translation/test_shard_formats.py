@@ -31,8 +31,8 @@ def translated(corpus, folder, sizes, number=1):
     return folder / f"whole{corpus.suffix}"
 
 
-def make(files, *, with_scores=False, n_best=1, **columns):
-    return corpus_of([str(file) for file in files], with_scores=with_scores, n_best=n_best, **columns)
+def make(files, *, details=(), n_best=1, **columns):
+    return corpus_of([str(file) for file in files], details=details, n_best=n_best, **columns)
 
 
 def test_lines(tmp_path):
@@ -40,7 +40,7 @@ def test_lines(tmp_path):
     (tmp_path / "b.en.gz").write_bytes(gzip.compress(b"four\xe2\x80\xa8\nfive"))
     corpus = make([tmp_path / "a.en", tmp_path / "b.en.gz"])
     assert translated(corpus, tmp_path, [2, 0, 3]).read_bytes() == b"ONE\nTWO\n\nFOUR\xe2\x80\xa8\nFIVE\n"
-    scored = make([tmp_path / "a.en"], with_scores=True, n_best=2)
+    scored = make([tmp_path / "a.en"], details=("score",), n_best=2)
     assert translated(scored, tmp_path, [3], number=2).read_text().splitlines()[:2] == [
         "0.000000\tONE",
         "-1.000000\tONE1",
@@ -73,7 +73,7 @@ def test_json_lines_keep_their_columns_as_they_are(tmp_path, gz):
 
 def test_several_translations_and_scores_are_lists(tmp_path):
     (tmp_path / "in.jsonl").write_text('{"de": "one"}\n')
-    options = {"with_scores": True, "n_best": 2, "text_column": "de", "translation_column": "en"}
+    options = {"details": ("score",), "n_best": 2, "text_column": "de", "translation_column": "en"}
     whole = translated(make([tmp_path / "in.jsonl"], **options), tmp_path, [1], number=2)
     assert json.loads(whole.read_text()) == {"de": "one", "en": ["ONE", "ONE1"], "en_score": [0.0, -1.0]}
     pq.write_table(pa.table({"de": ["one"]}), tmp_path / "in.parquet")

@@ -5,7 +5,7 @@ import torch
 from torch.testing import assert_close
 
 from vanilla_transformer.serving.attention_maps import AttentionMaps, attention_data
-from vanilla_transformer.serving.words import word_attention
+from vanilla_transformer.translation.words import word_attention
 
 
 SOURCE = "A dog 🐕 runs in the snow."

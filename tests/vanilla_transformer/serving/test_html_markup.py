@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
 from vanilla_transformer.serving.html_markup import translate_html
-from vanilla_transformer.serving.words import word_attention
+from vanilla_transformer.translation.words import word_attention
 
 from .conftest import UpperCaseTranslator
 

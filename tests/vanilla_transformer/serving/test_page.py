@@ -216,7 +216,7 @@ def test_words_with_a_low_confidence_are_marked(browser, address):
         const plain = window.fetch;
         window.fetch = async (path, options) => {
             const answer = await (await plain(path, options)).json();
-            if (path === "sentences") answer.sentences[0].translations[0].confidence = [0.9, 0.4, 0.5, 0.6];
+            if (path === "sentences") answer.sentences[0].translations[0].word_confidence = [0.9, 0.4, 0.5, 0.6];
             return new Response(JSON.stringify(answer));
         };""")
     browser.find("#text").send_keys("A dog runs.")

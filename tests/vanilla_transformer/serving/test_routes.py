@@ -92,6 +92,25 @@ def test_sentences_have_their_translations_and_join_to_the_text(tiny, bundled):
     assert tiny.post("/sentences", json={**QUERY, "q": ["a"]}).status_code == 400
 
 
+def test_confidence_is_opt_in_and_that_of_the_translator(tiny, bundled):
+    texts = ["A dog runs. A man sleeps.", "The bank lowered its interest rates."]
+    assert "confidence" not in tiny.post("/sentences", json={**QUERY, "q": texts[0]}).text
+    (answer,) = tiny.post("/sentences", json={**QUERY, "q": texts[1], "confidence": True}).json()["sentences"]
+    (best,) = next(bundled.translate(texts[1:], confidence=True))
+    shown = answer["translations"][0]
+    assert shown["word_confidence"] == pytest.approx([word.confidence for word in best.words], abs=1e-4)
+    assert len(shown["word_confidence"]) == len(shown["words"])
+    assert (shown["confidence"], shown["calibrated"]) == (pytest.approx(best.confidence, abs=1e-4), best.is_calibrated)
+    answer = tiny.post("/translate", json={**QUERY, "q": texts, "confidence": True}).json()
+    (whole,) = next(bundled.translate(texts[:1], split_sentences=True, confidence=True))
+    assert answer["confidence"] == pytest.approx([whole.confidence, best.confidence], abs=1e-4)
+    assert answer["calibrated"] == best.is_calibrated
+    one = tiny.post(
+        "/translate", json={**QUERY, "q": f"<b>{texts[1]}</b>", "format": "html", "confidence": True}
+    ).json()
+    assert one["confidence"] == pytest.approx(best.confidence, abs=1e-4)
+
+
 def test_alternatives_start_with_the_prefix_and_go_on_with_the_most_probable_words(tiny, bundled):
     sentence, prefix = "A man in a red shirt is sleeping.", "Ein Mann in einem roten"
     query = {**QUERY, "q": sentence, "prefix": prefix, "alternatives": 8}

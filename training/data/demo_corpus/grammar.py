@@ -947,21 +947,25 @@ def demo_corpus(split: Split, size: int | None = None, seed: int = 0) -> list[di
         size: Number of pairs; default: 40,000 for training, 500 each for validation and test.
         seed: Seed of the random sentences.
     """
+    return [{"en": sentence.english(), "de": sentence.german()} for sentence in demo_sentences(split, size, seed)]
+
+
+def demo_sentences(split: Split, size: int | None = None, seed: int = 0) -> list[Sentence]:
+    """The sentences of `demo_corpus`, as the grammar builds them."""
     if split not in SIZES:
         raise ValueError(f"The demo corpus has no split {split!r}: choose 'train', 'validation' or 'test'.")
     size = SIZES[split] if size is None else size
     if not 0 <= size <= LIMITS[split]:
         raise ValueError(f"The demo corpus cannot give {size} {split} pairs: ask for at most {LIMITS[split]}.")
     writer = Writer(seed)
-    pairs: dict[str, dict[str, str]] = {}
-    while len(pairs) < size:
+    sentences: dict[str, Sentence] = {}
+    while len(sentences) < size:
         sentence = writer.sentence()
         german = sentence.german()
-        if german not in pairs and split_of(german) == split:
-            english = sentence.english()
-            if reads_well(english) and reads_well(german):
-                pairs[german] = {"en": english, "de": german}
-    return list(pairs.values())
+        fits_in = german not in sentences and split_of(german) == split
+        if fits_in and reads_well(sentence.english()) and reads_well(german):
+            sentences[german] = sentence
+    return list(sentences.values())
 
 
 def split_of(german: str) -> Split:

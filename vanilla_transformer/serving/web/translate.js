@@ -111,7 +111,7 @@ async function translate() {
   page.count.classList.toggle("error", size > limit);
   if (!q.trim()) return;
   const alternatives = Math.max((settings().num_beams ?? 1) - 1, 0);
-  await latest("sentences", "sentences", { ...settings(), q, alternatives }, page.error, answer => {
+  await latest("sentences", "sentences", { ...settings(), q, alternatives, confidence: true }, page.error, answer => {
     [result, current] = [answer, 0];
     saving = setTimeout(remember, 2000);
     render();
@@ -122,7 +122,7 @@ function render() {
   const sentences = result?.sentences ?? [];
   const words = sentences.flatMap((sentence, index) => [sentence.before, ...inWords(best(sentence).text,
     best(sentence).words, (text, number, start) => {
-      const unsure = best(sentence).confidence?.[number] < UNSURE;
+      const unsure = best(sentence).word_confidence?.[number] < UNSURE;
       return make("span", { className: unsure ? "word unsure" : "word", role: "button", tabIndex: -1, index, number, start },
         text);
     })]);
@@ -163,7 +163,7 @@ function offerAlternatives(word) {
   page.alternatives.style.top = `${box.bottom + scrollY + 6}px`;
   const prefix = best(sentence).text.slice(0, start).trim();
   const restOf = ({ text, word }) => text.slice(text.indexOf(word, prefix.length) + word.length);
-  latest("alternatives", "alternatives", { ...settings(), q: sentence.source, prefix }, list, ({ alternatives }) => {
+  latest("alternatives", "alternatives", { ...settings(), q: sentence.source, prefix, confidence: true }, list, ({ alternatives }) => {
     const others = alternatives.filter(each => !best(sentence).text.startsWith(each.word, start)).slice(0, SHOWN);
     list.replaceChildren(...others.map(each => make("li", {}, make("button", { type: "button", onclick: () => {
       prefer(sentence, each);
@@ -175,6 +175,8 @@ function offerAlternatives(word) {
   });
 }
 
+const sureness = ({ confidence, calibrated }) => confidence === undefined ? "" :
+  `, confidence ${percent(confidence)}${calibrated ? "" : " (uncalibrated)"}`;
 const percent = probability => probability < 0.01 ? "< 1 %" : `${Math.round(100 * probability)} %`;
 
 function explain(index) {
@@ -185,7 +187,7 @@ function explain(index) {
   page.maps.replaceChildren();
   page.ranked.replaceChildren(...(sentence?.translations ?? []).map(each => make("li", {}, make("button",
     { type: "button", ariaPressed: String(each === best(sentence)), onclick: () => prefer(sentence, each) },
-    each.text, make("small", {}, ` score ${each.score.toFixed(2)}`)))));
+    each.text, make("small", {}, ` score ${each.score.toFixed(2)}${sureness(each)}`)))));
   if (!sentence) return;
   const query = { ...direction(), q: sentence.source, translation: best(sentence).text };
   latest("attention", "attention", query, page.links, answer => page.links.replaceChildren(wordLinks(answer)));

@@ -1,15 +1,19 @@
-"""Attention between words, from the attention between tokens."""
+"""Words and the tokens that they consist of: attention and probabilities of words, from those of tokens."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from vanilla_transformer.translation.translator import Hypothesis
+
+if TYPE_CHECKING:
+    from .translator import Hypothesis
 
 
-WORD = re.compile(r"\w+|[^\w\s]")
+UNSPACED = "[\u3040-\u30ff\u3400-\u9fff]"  # Chinese and Japanese characters, which count as words each
+WORD = re.compile(rf"{UNSPACED}|(?:(?!{UNSPACED})\w)+|[^\w\s]")
 SLACK = 8  # characters that tokens may skip: those that have no text of their own, such as parts of a character
 END = "</s>"
 
@@ -38,24 +42,26 @@ class WordAttention:
         return [int(index) for index in self.weights[:, :-1].argmax(-1)]
 
 
-def word_attention(source: str, hypothesis: Hypothesis, layer: int | None = None) -> WordAttention:
-    """Returns the attention of a hypothesis that has `attention`, averaged over heads.
+def word_attention(source: str, hypothesis: "Hypothesis") -> WordAttention:
+    """Returns the attention of a hypothesis that has an alignment, between words.
 
     A word's weight is the sum over the tokens of a source word, and the mean over the tokens of a target word.
 
     Args:
         source: The text that was translated.
         hypothesis: Its translation.
-        layer: Index of the decoder layer; by default the last but one, which aligns best.
     """
-    assert hypothesis.attention is not None
-    layers = np.asarray(hypothesis.attention, np.float32)
-    tokens = layers[max(len(layers) - 2, 0) if layer is None else layer].mean(0)  # [T, S]
+    tokens = np.asarray(hypothesis.alignment_weights, np.float32)  # [T, S]
     source_spans, target_spans = word_spans(source), word_spans(hypothesis.text)
     columns = _membership(words_of_tokens(hypothesis.source_tokens, source), len(source_spans))
     rows = _membership(words_of_tokens(hypothesis.tokens, hypothesis.text), len(target_spans))[:, :-1]
     rows = rows / rows.sum(0).clip(min=1)
     return WordAttention(source_spans, target_spans, rows.T @ tokens @ columns)
+
+
+def pharaoh(alignment: Sequence[int]) -> str:
+    """An alignment in Pharaoh's format, `0-0 2-1`, from the source word of each word."""
+    return " ".join(f"{source}-{target}" for target, source in enumerate(alignment))
 
 
 def word_spans(text: str) -> list[Span]:

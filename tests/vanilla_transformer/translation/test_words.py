@@ -1,7 +1,15 @@
+import pytest
 import torch
 from torch.testing import assert_close
 
-from vanilla_transformer.serving.words import word_attention, word_spans, words_of_tokens
+from tests.vanilla_transformer.serving.conftest import BUNDLED
+from vanilla_transformer import Translator
+from vanilla_transformer.translation.words import word_attention, word_spans, words_of_tokens
+
+
+@pytest.fixture(scope="module")
+def bundled():
+    return Translator.from_pretrained(BUNDLED, backend="torch")
 
 
 def words(text):

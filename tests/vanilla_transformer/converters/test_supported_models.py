@@ -64,6 +64,7 @@ OTHER_VALUES = {
     "bos_token_id": 4,
     "eos_token_id": 4,
     "decoder_start_token_id": 4,
+    "alignment_layer": 1,
     "source_lang": "en",
     "target_lang": "de",
 }

@@ -49,11 +49,11 @@ import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice, takewhile
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TextIO
+from typing import Any, Literal, TextIO
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
@@ -144,7 +144,7 @@ class TranslateArguments:
     text_column: str | None = key(None, "Column of JSON lines or Parquet that is translated; default: text.")
     translation_column: str | None = key(None, "New column for the translations; default: translation.")
 
-    model_is_default: ClassVar[bool] = False
+    model_is_default: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
         if self.text and (self.input or self.shards is not None):
@@ -177,7 +177,8 @@ class TranslateArguments:
         self.model, self.model_is_default = [EVERYDAY], True
         if not self.target_lang and not self.source_lang and self.shards is None:
             known = directions_of_members(EVERYDAY).values()
-            self.target_lang = [direction.target for each in known for direction in each if direction.source == "en"]
+            directions = [direction for each in known for direction in each]
+            self.target_lang = [str(direction.target) for direction in directions if direction.source == "en"]
 
     def shard_numbers(self) -> set[int] | None:
         """Returns the numbers of `only_shards`; `None` for all shards."""
@@ -309,7 +310,8 @@ def model_of_shards(options: TranslateArguments) -> list[str]:
     """The models to load; of a family, the one for the languages that are given."""
     if len(options.model) > 1 or not is_family(options.model[0]):
         return options.model
-    return [choose_member(options.model[0], Languages(options.source_lang, *options.target_lang or [None]))]
+    target = options.target_lang[0] if options.target_lang else None
+    return [choose_member(options.model[0], Languages(options.source_lang, target))]
 
 
 def note_default_model(options: TranslateArguments) -> None:

@@ -28,7 +28,7 @@ from vanilla_transformer import Translator, VanillaTransformerForConditionalGene
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import load, to_marian
-from vanilla_transformer.engines.ctranslate2_engine import PATIENCE
+from vanilla_transformer.engines.ctranslate2_engine import PATIENCE, CTranslate2Backend
 from vanilla_transformer.hub.loading import load_tokenizers
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.search_options import SearchOptions
@@ -306,7 +306,9 @@ class Decoders:
         """What a short script with `ctranslate2` and `tokenizers` does, with the same converted model and beams as the
         Translator: the engine sorts the lines and makes its own batches."""
         self.translator(beams, backend="ctranslate2", quantization=self.dtype)  # converts
-        engine = self.converted["ctranslate2", self.dtype].backend._require_engine()
+        translator = self.converted["ctranslate2", self.dtype]
+        assert isinstance(translator.backend, CTranslate2Backend)
+        engine = translator.backend._require_engine()
         tokenizer = Tokenizer.from_str(self.tokenizer.backend_tokenizer.to_str())
         tokenizer.no_padding()
         length = self.fixed_length
@@ -315,13 +317,14 @@ class Decoders:
         options = {
             **{"beam_size": beams, "patience": patience, "num_hypotheses": beams * patience},
             **{"max_decoding_length": longest, "min_decoding_length": length or 0},
-            **{"max_batch_size": self.converted["ctranslate2", self.dtype].max_tokens, "batch_type": "tokens"},
+            **{"max_batch_size": translator.max_tokens, "batch_type": "tokens"},
         }
 
         def translate() -> list[str]:
             encoded = tokenizer.encode_batch(self.lines)
             results = engine.translate_batch([one.tokens for one in encoded], **options)
-            return [tokenizer.decode(list(map(tokenizer.token_to_id, result.hypotheses[0]))) for result in results]
+            ids = tokenizer.get_vocab()
+            return [tokenizer.decode([ids[token] for token in result.hypotheses[0]]) for result in results]
 
         return translate
 

@@ -226,7 +226,7 @@ def _is_missing_path(name_or_path: str | Path) -> bool:
     return False
 
 
-def reason_of(error: Exception) -> str:
+def reason_of(error: BaseException) -> str:
     """Returns the first line of an error's message, without the full stop."""
     if isinstance(error, UnpicklingError):
         return "its weights are a pickle with more than tensors, which is not opened: get them as safetensors"

@@ -31,7 +31,7 @@ TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla translate
 
 translate: $(INSTALLED)  ## Translate English into German, French, Spanish, Chinese and back: standard input, or an example
 	@line=; if [ -t 0 ] || { ! IFS= read -r line && [ -z "$$line" ]; }; then \
-		line='Where is the nearest train station?'; echo "$$line"; set -- echo "$$line"; \
+		line='I would like a cup of coffee, please.'; echo "$$line"; set -- echo "$$line"; \
 	else set -- sh -c 'printf "%s\n" "$$1"; cat' sh "$$line"; fi; \
 	translations=$$("$$@" | $(TRANSLATE)) && echo "$$translations" && \
 	echo "$$translations" | cut -f 2 | $(TRANSLATE) --model everyday --target_lang en | sed 's/^/en\t/'

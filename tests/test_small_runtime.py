@@ -20,6 +20,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from vanilla_transformer import Translator
+from vanilla_transformer.hub.saved_files import BUNDLED
 
 
 pytest.importorskip("ctranslate2")
@@ -65,7 +66,8 @@ def site(tmp_path_factory):
     cards = own / "model_cards"
     cards.mkdir()
     (cards / "__init__.py").touch()
-    shutil.copytree(MODEL, cards / MODEL.name, ignore=shutil.ignore_patterns(".ctranslate2"))
+    for name in BUNDLED:
+        shutil.copytree(MODEL.parent / name, cards / name, ignore=shutil.ignore_patterns(".ctranslate2"))
     return folder
 
 
@@ -98,8 +100,14 @@ def expected():
 
 def test_the_command_line_converts_and_translates(run, expected):
     for _ in range(2):
-        done = run("-m", "vanilla_transformer", "translate", text="\n".join(TEXTS) + "\n")
+        done = run("-m", "vanilla_transformer", "translate", "--model", MODEL.name, text="\n".join(TEXTS) + "\n")
         assert done.stdout.splitlines() == expected, done.stderr
+    done = run("-m", "vanilla_transformer", "translate", "I am hungry.")
+    into = Translator.from_pretrained("everyday", backend="ctranslate2", device="cpu")
+    languages = ("de", "fr", "es", "zh")
+    assert done.stdout.splitlines() == [
+        f"{language}\t{into('I am hungry.', target_lang=language)}" for language in languages
+    ]
     assert run("-m", "vanilla_transformer", "--help").returncode == 0
     done = run("-m", "vanilla_transformer", "translate", "--help")
     assert "--num_beams" in done.stdout
@@ -109,6 +117,7 @@ def test_python_splits_sentences_scores_attends_and_names_what_needs_torch(run, 
     code = f"""
 import json, sys
 from vanilla_transformer import Translator
+from vanilla_transformer.hub.saved_files import BUNDLED
 translator = Translator.from_pretrained("multi30k-en-de-tiny", split_sentences=True)
 texts = {TEXTS!r}
 refused = []
@@ -144,7 +153,7 @@ print(json.dumps({{
 
 
 def test_the_server_answers(environment, tmp_path, expected):
-    words = ["serve", "--port", "0"]
+    words = ["serve", "--model", MODEL.name, "--port", "0"]
     command = [sys.executable, "-S", "-m", "vanilla_transformer", *words]
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE, text=True, cwd=tmp_path) as server:
         try:

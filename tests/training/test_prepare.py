@@ -3,6 +3,7 @@
 import pytest
 
 from vanilla_transformer.training import accelerate_loop, prepare, train
+from vanilla_transformer.training.data import prepared_text
 
 
 @pytest.fixture
@@ -10,7 +11,7 @@ def refuse_learning(monkeypatch):
     def refuse(*arguments, **options):
         raise AssertionError("the vocabulary is learned again")
 
-    return lambda: monkeypatch.setattr(prepare, "learn_vocabularies", refuse)
+    return lambda: monkeypatch.setattr(prepared_text, "learn_vocabularies", refuse)
 
 
 KEYS = {"max_steps": 1, "eval_strategy": "no", "average_checkpoints": 0}

@@ -13,12 +13,12 @@
 
 The command reads a window of lines at a time, sorts them by length, translates them in batches and writes them in the
 input order. Memory does not grow with the input. On a terminal, every line is translated at once. By default the
-output has translations only. With --scores or --n_best each line is score, tab, translation; with --confidence, how
-sure the model is comes before the translation, from 0 to 1, with a tab behind it, and with --alignment the links of
-words: "0-0 2-1" joins word 2 of the input with word 1 of the translation. Words and punctuation marks count, from 0.
-With --n_best N every
-input line has N output lines, best first. With several --target_lang it has these lines for each language, whose name
-and a tab come first.
+output has translations only. Three options put something and a tab before each translation, in this order: --scores
+(or --n_best) the score, --confidence how sure the model is, from 0 to 1, and --alignment the links of words. There,
+"0-0 2-1" joins word 2 of the input with word 1 of the translation; words and punctuation marks count, from 0.
+
+With --n_best N every input line has N output lines, best first. With several --target_lang it has these lines for each
+language, whose name and a tab come first.
 
 Ctrl-C and SIGTERM never cut a line: the translations so far are in the output, or in <output>.partial. The same
 command with --resume goes on from there:

@@ -103,15 +103,7 @@ def _train(
         accelerator.print(sentence)
     with one_first("data"):
         learn = accelerator.is_main_process and not checkpoint
-        data = prepare_text(
-            model_arguments,
-            corpus_arguments,
-            vocabulary_arguments,
-            folder,
-            learn=learn,
-            links=bool(args.guided_alignment),
-            seed=args.seed,
-        )
+        data = prepare_text(model_arguments, corpus_arguments, vocabulary_arguments, args, learn=learn)
     datasets, tokenizers = data.datasets, data.tokenizers
     model = make_model(model_arguments, *tokenizers, directions=corpus_arguments.all_directions)
     if accelerator.is_main_process:

@@ -38,10 +38,7 @@ def main(argv: list[str] | None = None) -> None:
             require_fresh(folder, resume=None)
             corpus_arguments = with_languages(corpus_arguments, model_arguments)
             set_seed(args.seed)
-            links = bool(args.guided_alignment)
-            data = prepare_text(
-                model_arguments, corpus_arguments, vocabulary_arguments, folder, links=links, seed=args.seed
-            )
+            data = prepare_text(model_arguments, corpus_arguments, vocabulary_arguments, args)
         tokens = len(data.tokenizers[0])
         print(f"{data.corpus.report}\n{tokens:,} tokens in the vocabulary")
         print(f"Prepared in {time.perf_counter() - start:.0f} s: vanilla train starts from here.")

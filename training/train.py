@@ -122,15 +122,7 @@ def _train(
     set_seed(args.seed)
     with one_first("data"):
         learn = not args.resume_from_checkpoint and args.process_index == 0
-        data = prepare_text(
-            model_arguments,
-            corpus_arguments,
-            vocabulary_arguments,
-            folder,
-            learn=learn,
-            links=bool(args.guided_alignment),
-            seed=args.seed,
-        )
+        data = prepare_text(model_arguments, corpus_arguments, vocabulary_arguments, args, learn=learn)
     corpus, datasets, tokenizers = data.corpus, data.datasets, data.tokenizers
     if args.average_if_better and "validation" not in datasets:
         raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")

@@ -177,9 +177,9 @@ def test_a_language_is_added_to_a_trained_model(recipe, texts, tmp_path):
 def test_one_direction_of_a_model_with_tags_keeps_its_tag(recipe, texts, tmp_path):
     train_script.main(several(recipe, texts, max_steps=1, eval_strategy="no"))
     words = several(recipe, texts, directions=["en-fr"], temperature=1, output_dir=str(tmp_path / "one"))
-    *recipes, corpus, vocabulary, _ = train_script.parse_recipe("", words)
+    *recipes, corpus, vocabulary, args = train_script.parse_recipe("", words)
     recipes[0].model_name_or_path = str(tmp_path / "run" / "model")
-    data = train_script.prepare_text(recipes[0], corpus, vocabulary, tmp_path / "one", seed=1)
+    data = train_script.prepare_text(recipes[0], corpus, vocabulary, args)
     datasets, (tokenizer, _) = data.datasets, data.tokenizers
     for split in ("train", "validation"):
         assert all(row["source"].startswith(">>fr<< ") for row in datasets[split])

@@ -18,6 +18,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import (
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import needs_mask_token
 from vanilla_transformer.training.data.corpus_mixing import balanced_directions
@@ -59,11 +60,9 @@ def prepare_text(
     model_arguments: ModelArguments,
     corpus_arguments: CorpusArguments,
     vocabulary_arguments: VocabularyArguments,
-    folder: Path,
+    args: TranslationTrainingArguments,
     *,
-    seed: int,
     learn: bool = True,
-    links: bool = False,
 ) -> PreparedText:
     """Loads the corpus and the tokenizers, and tokenises every split. What was prepared before is not done again.
 
@@ -71,12 +70,12 @@ def prepare_text(
         model_arguments: Which tokenizer to load, if any.
         corpus_arguments: Where the text is.
         vocabulary_arguments: How to learn a vocabulary, if none is given.
-        folder: The folder of the run, which keeps a learned tokenizer, and word links.
-        seed: Seed of what a fraction in `train_weights` draws.
+        args: The folder of the run, which keeps a learned tokenizer and word links; the seed of what a fraction in
+            `train_weights` draws; and whether training needs word links.
         learn: Whether this process learns the vocabulary and the word links, unless the folder has them; if not, it
             loads them.
-        links: Whether training needs word links.
     """
+    folder, seed = Path(args.output_dir), args.seed
     added = vocabulary_arguments.added_subwords
     if added and (not model_arguments.model_name_or_path or model_arguments.tokenizer):
         raise ValueError("added_subwords is for a trained model and its own vocabulary: set model_name_or_path alone.")
@@ -114,7 +113,7 @@ def prepare_text(
         temperature = corpus_arguments.temperature
         datasets["train"], corpus.report.directions = balanced_directions(datasets["train"], temperature, seed)
         corpus.report.languages = tokens_per_word(corpus["train"], *tokenizers)
-    if links:
+    if args.guided_alignment:
         datasets["train"] = with_links(datasets["train"], folder, compute=learn)
     return PreparedText(corpus, datasets, tokenizers, digests)
 

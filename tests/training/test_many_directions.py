@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from huggingface_hub import ModelCard
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
@@ -207,8 +208,10 @@ def test_the_card_lists_directions_with_a_score_each(recipe, texts, tmp_path):
     card = model_card(tmp_path / "run", model, CardOptions("me/many", example=("a b", None)))
     assert "4 directions: en-de, de-en, en-fr, fr-en." in card
     assert 'tokenizer(">>de<< a b"' in card
+    entries = ModelCard(card).data.to_dict()["model-index"][0]["results"]
     for name in (*DIRECTIONS, "mean of 4 directions"):
         assert f"({name}), validation set | sacreBLEU |" in card
+        assert [f"({name})" in each["dataset"]["name"] for each in entries].count(True) == 1
     assert ">>de<<, >>en<<, >>fr<<" in card
 
 

@@ -197,7 +197,8 @@ def _results(
         conditions = f"{split} set" if split in ("validation", "test") else "test set"
         dataset_id = _dataset_id(recipe, split, options.dataset)
         for direction, figures in _by_direction(result).items():
-            rows += _rows(corpus_name.replace(EVERY, direction), split, dataset_id, figures, conditions)
+            name = corpus_name.replace(EVERY, direction)
+            rows += _rows(name, split, dataset_id, figures, conditions, direction=direction)
     for path in _evaluation_files(options.evaluations):
         rows += _evaluation_rows(path, run, options.dataset, model_decoding)
     return _each_once(rows)
@@ -281,9 +282,16 @@ def _conditions(evaluation: dict[str, Any], model_decoding: dict[str, Any]) -> s
 
 
 def _rows(
-    corpus_name: str, split: str, dataset_id: str, scores: dict[str, dict[str, Any]], conditions: str
+    corpus_name: str,
+    split: str,
+    dataset_id: str,
+    scores: dict[str, dict[str, Any]],
+    conditions: str,
+    *,
+    direction: str = "",
 ) -> list[dict[str, Any]]:
     common = {"data": f"{corpus_name}, {conditions}", "text": corpus_name, "split": split, "dataset_id": dataset_id}
+    common["direction"] = direction
     return [{**common, "name": name, "metric": METRICS.get(name, name), **score} for name, score in scores.items()]
 
 
@@ -292,6 +300,7 @@ def _eval_result(row: dict[str, Any]) -> EvalResult:
         task_type="translation",
         dataset_type=row["dataset_id"],
         dataset_name=row["data"],
+        dataset_config=row["direction"] or None,  # without it, the scores of all directions would become one entry
         dataset_split=row["split"],
         metric_type="bleu" if "bleu" in row["name"] else row["name"],
         metric_name=row["metric"],

@@ -260,7 +260,7 @@ def require_supported(
     if model_arguments.lora_rank:
         raise ValueError(f"This loop does not merge lora_rank={model_arguments.lora_rank}: use train.py.")
     for name in (
-        *("augmentation", "bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
+        *("bpe_dropout", "prefix_replace", "prefix_drop", "ema_decay"),
         *("max_grad_norm", "weight_decay", "early_stopping"),
     ):
         if getattr(args, name):

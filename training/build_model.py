@@ -1,9 +1,9 @@
 """Building the model that a recipe describes: a new one of any encoder-decoder architecture, or a trained one."""
 
-import json
 from typing import Any
 
 import torch
+from tokenizers import decoders, models, pre_tokenizers
 from transformers import (
     CONFIG_MAPPING,
     MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING,
@@ -17,10 +17,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 
 from vanilla_transformer.hub.adapters import add_adapter
 from vanilla_transformer.hub.languages import Directions, record_directions
-from vanilla_transformer.hub.loading import load_config, load_model
+from vanilla_transformer.hub.loading import load_config, load_model, load_tokenizers
 from vanilla_transformer.models.search_options import store_options
 from vanilla_transformer.models.spelling import suggestion
-from vanilla_transformer.models.tokenization_vanilla_transformer import language_tags
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 
 
@@ -53,7 +53,8 @@ def make_model(
     if arguments.model_name_or_path:
         model = load_trained(arguments, arguments.model_name_or_path)
         if not arguments.tokenizer:
-            grow_vocabulary(model, tokenizer, target_tokenizer)
+            before = load_tokenizers(arguments.model_name_or_path)[0]
+            carry_embeddings(model, before, tokenizer, target_tokenizer)
     else:
         model = AutoModelForSeq2SeqLM.from_config(make_config(arguments, tokenizer, target_tokenizer))
         if arguments.initialize_from:
@@ -79,43 +80,74 @@ def forbid_tags(model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBas
         model.generation_config.bad_words_ids = [*others, *tags]
 
 
-def grow_vocabulary(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase | None = None
+def carry_embeddings(
+    model: PreTrainedModel,
+    before: PreTrainedTokenizerBase,
+    tokenizer: PreTrainedTokenizerBase,
+    target_tokenizer: PreTrainedTokenizerBase | None = None,
 ) -> None:
-    """Adds embeddings for the tokens that a model's own tokenizer got: tags, and subwords of new languages.
+    """Fits a trained model to another vocabulary (Gee et al. 2022, "Fast Vocabulary Transfer for Language Model
+    Compression").
 
-    A subword starts as the mean of the tokens that it is made of, a tag as the mean of other tags or of all tokens.
+    A token of both keeps its embedding. A new subword starts as the mean of the old tokens for it or, if these are
+    fewer, of those for it in small letters: capitals mean the same. A new tag starts as the mean of other tags or of
+    all tokens.
 
     Args:
         model: The trained model.
-        tokenizer: Its tokenizer with more tokens at the end.
+        before: Its tokenizer.
+        tokenizer: The new one.
         target_tokenizer: The target tokenizer, for separate vocabularies.
     """
-    before = model.config.vocab_size
-    if len(tokenizer) <= before:
+    old, new = before.get_vocab(), tokenizer.get_vocab()
+    if new == old:
         return
-    if target_tokenizer is not None:
+    if target_tokenizer is not None or not isinstance(before.backend_tokenizer.model, models.BPE):
         raise ValueError(
-            f"{len(tokenizer) - before} tokens are new to the model, but separate vocabularies can't grow: start from "
-            "a model with a joint vocabulary."
+            f"{len(new.keys() - old.keys())} tokens are new to the model, but only a joint BPE vocabulary can change: "
+            "start from a model with one."
         )
+    if before.all_special_ids != tokenizer.all_special_ids:
+        raise ValueError(
+            f"The model has the special tokens {before.all_special_tokens}, the new vocabulary "
+            f"{tokenizer.all_special_tokens}: start from a model of vanilla train."
+        )
+    tags = [old[language_tag(language)] for language in language_tags(before)]
+    new_tags = set(map(language_tag, language_tags(tokenizer)))
+    like = [
+        [old[token]] if token in old else (tags or list(old.values())) if token in new_tags else _parts(token, before)
+        for token in sorted(new, key=new.__getitem__)
+    ]
+    trained = [weight.detach().clone() for weight in _token_matrices(model)]
     model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
-    content = json.loads(tokenizer.backend_tokenizer.to_str())["model"]
-    ids = tokenizer.get_vocab()
-    parts: dict[int, list[int]] = {}
-    for merge in content.get("merges", []):
-        parts.setdefault(ids["".join(merge)], [ids[part] for part in merge])
-    tags = [token_id for token_id in language_tags(tokenizer).values() if token_id < before]
-    matrices = {id(each.weight): each.weight for each in (*_embeddings(model), model.get_output_embeddings())}
     with torch.no_grad():
-        for matrix in matrices.values():
-            for token_id in range(before, len(tokenizer)):
-                like = parts.get(token_id) or tags or slice(before)
-                matrix[token_id] = matrix[like].mean(0)
+        for weight, was in zip(_token_matrices(model), trained, strict=True):
+            weight.copy_(torch.stack([was[ids].mean(0) for ids in like]))
+    names = {token_id: token for token, token_id in old.items()}
+    never = [[names[token_id] for token_id in ids] for ids in model.generation_config.bad_words_ids or []]
+    still = [[new[token] for token in tokens] for tokens in never if new.keys() >= set(tokens)]
+    model.generation_config.bad_words_ids = still or None
 
 
-def _embeddings(model: PreTrainedModel) -> list[torch.nn.Embedding]:
-    return [model.get_encoder().get_input_embeddings(), model.get_decoder().get_input_embeddings()]
+def _parts(token: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """Returns the ids that a BPE vocabulary has for a subword, or for it in small letters if these are fewer."""
+    model = tokenizer.backend_tokenizer.model
+    parts = [piece.id for piece in model.tokenize(token)]
+    text = decoders.ByteLevel().decode([token])
+    if "\ufffd" in text:  # a part of a character
+        return parts
+    ((small, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text.lower())
+    return min(parts, [piece.id for piece in model.tokenize(small)], key=len)
+
+
+def _token_matrices(model: PreTrainedModel) -> list[torch.Tensor]:
+    """Returns the matrices with a row for each token, each once."""
+    layers = (
+        model.get_encoder().get_input_embeddings(),
+        model.get_decoder().get_input_embeddings(),
+        model.get_output_embeddings(),
+    )
+    return list({id(layer.weight): layer.weight for layer in layers}.values())
 
 
 def needs_mask_token(arguments: ModelArguments) -> bool:

@@ -44,8 +44,6 @@ from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     TARGET,
-    language_tag,
-    language_tags,
     save_tokenizers,
 )
 from vanilla_transformer.safe_files.atomic_writes import write_lines
@@ -58,7 +56,6 @@ from vanilla_transformer.training.callbacks import (
     TokensPerSecond,
     not_a_number,
 )
-from vanilla_transformer.training.data.augmentation import AugmentingCollator
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
 from vanilla_transformer.training.data.collators import RetokenizingCollator, TokenColumns, WithoutFullMask
 from vanilla_transformer.training.data.decoder_input_noise import NoisyPrefixCollator, PrefixNoise
@@ -120,7 +117,7 @@ class TranslationTrainer(Seq2SeqTrainer):
     lr_scheduler: Any
     control: TrainerControl
     sampler: TokenBatchSampler | StreamedTokenBatches
-    noisy_collator: RetokenizingCollator | NoisyPrefixCollator | AugmentingCollator
+    noisy_collator: RetokenizingCollator | NoisyPrefixCollator
 
     def __init__(
         self,
@@ -230,7 +227,7 @@ class TranslationTrainer(Seq2SeqTrainer):
         return self.accelerator.prepare(loader)
 
     def training_collator(self) -> Callable[[list[dict[str, Any]]], Any]:
-        """Returns the collator for training: padding, and whatever noise and augmentation is set."""
+        """Returns the collator for training: padding, and whatever noise is set."""
         args, tokenizer = self.args, self.processing_class
         collator: Any = TokenColumns(self.data_collator)
         if args.bpe_dropout:
@@ -243,15 +240,6 @@ class TranslationTrainer(Seq2SeqTrainer):
                 self.target_tokenizer, start, replace=args.prefix_replace, drop=args.prefix_drop
             )
             collator = self.noisy_collator = NoisyPrefixCollator(collator, noise, seed=args.seed)
-        if args.augmentation_rates:
-            collator = self.noisy_collator = AugmentingCollator(
-                collator,
-                args.augmentation_rates,
-                tokenizer,
-                self.target_tokenizer,
-                tags=list(map(language_tag, language_tags(tokenizer))),
-                seed=args.seed,
-            )
         return WithoutFullMask(collator)
 
     # --- the objective ---

@@ -18,7 +18,7 @@ from vanilla_transformer.scripts import evaluate_bleu
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
-from vanilla_transformer.training.build_model import grow_vocabulary
+from vanilla_transformer.training.build_model import carry_embeddings
 from vanilla_transformer.training.data.parallel_corpus import load_corpus
 from vanilla_transformer.training.data.vocabulary import with_merges
 from vanilla_transformer.training.reports.model_card import CardOptions, model_card
@@ -193,13 +193,53 @@ def test_new_tokens_start_as_the_mean_of_their_parts():
     model = VanillaTransformerForConditionalGeneration(config)
     old = model.get_input_embeddings().weight.detach().clone()
     longer = with_language_tags(with_merges(tokenizer, [("x", "y"), ("xy", "z")]), ["de"])
-    grow_vocabulary(model, longer)
+    carry_embeddings(model, tokenizer, longer)
     new, ids = model.get_input_embeddings().weight.detach(), longer.get_vocab()
     assert_close(new[: len(old)], old)
     assert_close(new[ids["xy"]], (old[ids["x"]] + old[ids["y"]]) / 2)
-    assert_close(new[ids["xyz"]], (new[ids["xy"]] + old[ids["z"]]) / 2)
+    assert_close(new[ids["xyz"]], (old[ids["x"]] + old[ids["y"]] + old[ids["z"]]) / 3)
     assert_close(new[ids[">>de<<"]], old.mean(0))
     assert model.get_output_embeddings().weight.shape == new.shape
+
+
+def test_a_new_vocabulary_keeps_the_embeddings_of_known_tokens():
+    """A token in capitals starts as the one in small letters, and tags that stay are still never written."""
+    old_tokenizer = with_language_tags(train_tokenizer(["haus über haus über"], vocab_size=290), ["de", "fr"])
+    new_tokenizer = with_language_tags(train_tokenizer(["HAUS ÜBER HAUS ÜBER haus"], vocab_size=275), ["fr", "es"])
+    config = VanillaTransformerConfig.from_preset("tiny", vocab_size=len(old_tokenizer), d_model=16)
+    model = VanillaTransformerForConditionalGeneration(config)
+    old, (was, now) = model.lm_head.weight.detach().clone(), (t.get_vocab() for t in (old_tokenizer, new_tokenizer))
+    model.generation_config.bad_words_ids = [[was[">>de<<"]], [was[">>fr<<"]]]
+    carry_embeddings(model, old_tokenizer, new_tokenizer)
+    new = model.lm_head.weight.detach()
+    assert new.shape == (len(new_tokenizer), 16)
+    assert model.config.vocab_size == len(new_tokenizer)
+    assert model.get_encoder().get_input_embeddings().weight is model.lm_head.weight
+    for token in was.keys() & now.keys():
+        assert_close(new[now[token]], old[was[token]])
+    assert "ĠHAUS" not in was
+    assert_close(new[now["ĠHAUS"]], old[was["Ġhaus"]])
+    upper, lower = (
+        old_tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str(f" {word}")[0][0] for word in ("ÜBER", "über")
+    )
+    assert_close(new[now[upper]], old[was[lower]])
+    assert_close(new[now[">>es<<"]], (old[was[">>de<<"]] + old[was[">>fr<<"]]) / 2)
+    assert model.generation_config.bad_words_ids == [[now[">>fr<<"]]]
+
+
+def test_a_trained_model_gets_a_new_vocabulary(recipe, texts, tmp_path):
+    train_script.main(several(recipe, texts, eval_strategy="no"))
+    words = several(recipe, texts, directions=["en-de"], temperature=1, output_dir=str(tmp_path / "new"), max_steps=1)
+    options = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--new_vocabulary", "--vocab_size", "264"]
+    train_script.main([*words, *options, "--eval_strategy", "no"])
+    tokenizer, model = (
+        each.from_pretrained(tmp_path / "new" / "model") for each in (AutoTokenizer, AutoModelForSeq2SeqLM)
+    )
+    assert len(tokenizer) == model.config.vocab_size == 264
+    assert not [token for token in tokenizer.get_vocab() if token.startswith(">>")], "one target language has no tag"
+    assert model.generation_config.bad_words_ids is None
+    with pytest.raises(SystemExit, match="new_vocabulary is for a trained model"):
+        train_script.main(several(recipe, texts, new_vocabulary=True, output_dir=str(tmp_path / "none")))
 
 
 def test_the_card_lists_directions_with_a_score_each(recipe, texts, tmp_path):

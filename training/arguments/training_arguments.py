@@ -122,7 +122,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     bpe_dropout: float = key(0.0, "Share of BPE merges to skip in training text (BPE only); 0.1 is usual.")
     augmentation: dict | str | None = key(
         None,
-        'Forms of training pairs that people type, each with its rate, for example {"upper_case": 0.03, "typos": '
+        'Adds training pairs in forms that people type, each with its rate, for example {"upper_case": 0.03, "typos": '
         "0.05}: upper_case, title_case, lower_case, no_punctuation, typos, two_sentences, copied.",
     )
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
@@ -216,7 +216,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
                 )
 
     def _require_guidable(self) -> None:
-        for name in ("bpe_dropout", "augmentation", "gradient_checkpointing"):
+        for name in ("bpe_dropout", "gradient_checkpointing"):
             if self.guided_alignment and getattr(self, name):
                 raise ValueError(
                     f"{name}={getattr(self, name)!r} and guided_alignment={self.guided_alignment} do not go together: "

@@ -41,10 +41,19 @@ class VocabularyArguments:
         "Continuing from a trained model (model_name_or_path): learn this many more subwords from the text of the "
         "languages that it does not know. Its own tokens stay as they are.",
     )
+    new_vocabulary: bool = key(
+        False,
+        "Continuing from a trained model (model_name_or_path): learn a new vocabulary from the text of this run. A "
+        "token that the model knew keeps its embedding, any other begins as the mean of the model's tokens for it.",
+    )
 
     def __post_init__(self) -> None:
         if self.added_subwords < 0:
             raise ValueError(f"added_subwords={self.added_subwords} must be at least 0.")
+        if self.added_subwords and self.new_vocabulary:
+            raise ValueError(
+                f"added_subwords={self.added_subwords} is for the model's own vocabulary: leave out new_vocabulary."
+            )
         for name in ("vocabulary_pairs", "min_frequency"):
             value = getattr(self, name)
             if value is not None and value < 1:

@@ -1,21 +1,23 @@
-"""Pairs in the forms that people type: capitals, headings, small letters, no final stop, typos, two sentences, and
-things that are copied and not translated.
+"""Pairs in the forms that people type: capitals, headings, small letters, no final stop, typos, one clause, two
+sentences, and things that are copied and not translated.
 
-A recipe gives each form its rate, `augmentation: {upper_case: 0.03, typos: 0.05}`. Each time a pair is used, it takes
-at most one form, drawn from the seed, the epoch and the batch's text. So the draws are the same after a resume, and in
-whichever worker or process the batch is collated.
+A recipe gives each form its rate: with `augmentation: {upper_case: 0.05, typos: 0.06}`, 5% of the pairs occur a second
+time in capitals, and 6% with a typo. They join the text before the vocabulary is learned and batches are planned. So
+subwords in capitals are learned too, a long form is in a batch of long pairs, and a resumed run has the same text.
 
-A form that needs many more tokens is given to whole batches: one long pair would pad all others to its length.
+Greetings and single words are what people try first, and a corpus has few: short pairs take each form more often.
 """
 
 import re
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable
 from random import Random
 from typing import Any, NamedTuple
 
-from transformers import PreTrainedTokenizerBase
+from datasets import Dataset, IterableDataset
 
 from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.training.data.corpus_mixing import DIRECTION
 
 
 class Pair(NamedTuple):
@@ -82,8 +84,22 @@ def _mistyped(word: str, random: Random) -> str:
     return before + random.choice(NEIGHBOURS[letter]) + after
 
 
+def one_clause(pair: Pair, random: Random) -> Pair:
+    """One of two clauses, where both sides have one comma: "Yes" of "Yes, I know."."""
+    of_source, of_target = (re.split(r",\s+|，", side) for side in pair)
+    if not len(of_source) == len(of_target) == 2:
+        return pair
+    source, target = random.choice(list(zip(of_source, of_target, strict=True)))
+    return Pair(source[:1].upper() + source[1:], target[:1].upper() + target[1:])
+
+
 def copied(pair: Pair, random: Random) -> Pair:
-    """Something that is not translated, alone or after the sentence."""
+    """Something that is not translated: in place of a name or number of both sides, alone, or after the sentence."""
+    shared = set.intersection(*(set(re.findall(r"\b(?:[A-Z][a-z]+|\d+)\b", side)) for side in pair))
+    if shared and random.random() < 0.6:
+        was = random.choice(sorted(shared))
+        new = str(random.randrange(10 ** random.randint(1, 4))) if was.isdigit() else _name(random).capitalize()
+        return Pair(*(re.sub(rf"\b{was}\b", new, side) for side in pair))
     item = random.choice(COPIED)(random)
     if random.random() < 0.5:
         return Pair(item, item)
@@ -101,21 +117,25 @@ FORMS: dict[str, Callable[[Pair, Random], Pair]] = {
     "lower_case": lower_case,
     "no_punctuation": no_punctuation,
     "typos": typos,
+    "one_clause": one_clause,
     "copied": copied,
 }
 TWO_SENTENCES = "two_sentences"  # needs another pair of the same direction
-LENGTHENING = ("upper_case", "title_case", "copied", TWO_SENTENCES)  # drawn for batches, the others for pairs
+PAIRS_AT_A_TIME = 10_000  # among which a sentence finds its second one
+SHORT = 16  # characters on each side of a pair that takes a form SHORT_SHARE times as often: "Good night."
+SHORT_SHARE = 4
 
 
 # --- what is copied ---
 
 EMOJI = "😀😂🙂😉😍🤔😎😢👍👏🙏❤️🎉🔥🌍☀️🐶🐱🍎🍕⚽🚗✈️🏠".replace("\ufe0f", "")
-SYLLABLES = ("ba", "ka", "lo", "mi", "ra", "to", "ne", "su", "vi", "do", "an", "el", "or", "in", "sch", "ber", "ton")
+CONSONANTS, VOWELS = "bcdfghjklmnpqrstvwxyz", "aeiouy"
 ENDINGS = ("com", "org", "net", "de", "fr", "es", "cn", "io")
 
 
 def _name(random: Random) -> str:
-    return "".join(random.choices(SYLLABLES, k=random.randint(2, 3)))
+    syllables = (random.choice(CONSONANTS) + random.choice(VOWELS) for _ in range(random.randint(1, 4)))
+    return "".join(syllables) + random.choice(("", *CONSONANTS))
 
 
 def _number(random: Random) -> str:
@@ -162,94 +182,54 @@ def require_rates(rates: dict[str, float]) -> None:
             )
         if not isinstance(rate, int | float) or not 0 <= rate <= 1:
             raise ValueError(f"augmentation: {name}={rate!r} must be a share from 0 to 1.")
-    if sum(rates.values()) > 1:
-        raise ValueError(f"augmentation: the rates add up to {sum(rates.values()):g}, but a pair takes one form.")
 
 
-class AugmentingCollator:
-    """Gives some pairs another form, and tokenises those again, before another collator takes them.
-
-    Token batches are planned with the lengths of the pairs as they are. A batch in capitals has two to three times as
-    many tokens: leave room in `max_tokens`.
+def augmented(text: Dataset | IterableDataset, rates: dict[str, float], *, seed: int = 0) -> Dataset | IterableDataset:
+    """Returns pairs of text and, after them, those that occur again in another form. A form that would change nothing
+    is left out.
 
     Args:
-        collator: The next collator.
+        text: The pairs, with the column `direction` if there are several. A stream stays one.
         rates: The share of pairs in each form.
-        tokenizer: The joint or source tokenizer.
-        target_tokenizer: The target tokenizer.
-        tags: Tags of target languages, which stay in front of the source.
         seed: Seed of the draws.
     """
-
-    def __init__(
-        self,
-        collator: Callable[[list[dict[str, Any]]], Any],
-        rates: dict[str, float],
-        tokenizer: PreTrainedTokenizerBase,
-        target_tokenizer: PreTrainedTokenizerBase,
-        *,
-        tags: Sequence[str] = (),
-        seed: int = 0,
-    ):
-        self.collator, self.tokenizer, self.target_tokenizer = collator, tokenizer, target_tokenizer
-        self.of_batches = {name: rate for name, rate in rates.items() if name in LENGTHENING}
-        self.of_pairs = {name: rate for name, rate in rates.items() if name not in LENGTHENING}
-        self.tags, self.seed, self.epoch = set(tags), seed, 0
-
-    def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch, so that a pair takes other forms in each epoch."""
-        self.epoch = epoch
-        if hasattr(self.collator, "set_epoch"):
-            self.collator.set_epoch(epoch)
-
-    def __call__(self, examples: list[dict[str, Any]]) -> Any:
-        tagged = [self._split_tag(example) for example in examples]
-        random = Random(f"{self.seed} {self.epoch} {tagged}")
-        form = _drawn(self.of_batches, 1.0, random)
-        if form == TWO_SENTENCES:
-            return self.collator([self._encoded(tag, pair) for tag, pair in _joined_in_twos(tagged)])
-        others = 1 - sum(self.of_batches.values())  # the share of batches whose pairs draw for themselves
-        changed = []
-        for example, (tag, pair) in zip(examples, tagged, strict=True):
-            name = form or _drawn(self.of_pairs, others, random)
-            formed = FORMS[name](pair, random) if name else pair
-            changed.append(example if formed == pair else self._encoded(tag, formed))
-        return self.collator(changed)
-
-    def _split_tag(self, example: dict[str, Any]) -> tuple[str, Pair]:
-        tag, _, rest = example["source"].partition(" ")
-        if tag in self.tags:
-            return f"{tag} ", Pair(rest, example["target"])
-        return "", Pair(example["source"], example["target"])
-
-    def _encoded(self, tag: str, pair: Pair) -> dict[str, Any]:
-        source = f"{tag}{pair.source}"
-        return {
-            "source": source,
-            "target": pair.target,
-            "input_ids": self.tokenizer(source)["input_ids"],
-            "labels": self.target_tokenizer(text_target=pair.target)["input_ids"],
-        }
+    options = {} if isinstance(text, IterableDataset) else {"desc": "Augmenting"}
+    if isinstance(text, Dataset):
+        text = text.shuffle(seed=seed)  # files are often sorted, and two sentences should have nothing in common
+    return text.map(
+        _with_forms,
+        batched=True,
+        batch_size=PAIRS_AT_A_TIME,
+        with_indices=True,
+        fn_kwargs={"rates": rates, "seed": seed},
+        features=text.features,
+        **options,
+    )
 
 
-def _drawn(rates: dict[str, float], total: float, random: Random) -> str:
-    """One of the names, or "" for the rest of the total."""
-    place = random.random() * total
+def _with_forms(
+    columns: dict[str, list[Any]], indices: list[int], rates: dict[str, float], seed: int
+) -> dict[str, list[Any]]:
+    random = Random(f"{seed} {indices[0]}")
+    pairs = list(map(Pair, columns["source"], columns["target"]))
+    directions = columns.get(DIRECTION, [0] * len(pairs))
+    of_direction = defaultdict(list)
+    for pair, direction in zip(pairs, directions, strict=True):
+        of_direction[direction].append(pair)
+    rows, formed = [], list[Pair]()
     for name, rate in rates.items():
-        place -= rate
-        if place < 0:
-            return name
-    return ""
-
-
-def _joined_in_twos(tagged: list[tuple[str, Pair]]) -> list[tuple[str, Pair]]:
-    """Every two pairs with the same tag as one; a last one without a partner stays alone. As many tokens as before."""
-    waiting: dict[str, Pair] = {}
-    done = []
-    for tag, pair in tagged:
-        first = waiting.pop(tag, None)
-        if first is None:
-            waiting[tag] = pair
-        else:
-            done.append((tag, Pair(*map(joined, first, pair))))
-    return done + list(waiting.items())
+        for row, (pair, direction) in enumerate(zip(pairs, directions, strict=True)):
+            if random.random() >= rate * (SHORT_SHARE if max(map(len, pair)) <= SHORT else 1):
+                continue
+            if name == TWO_SENTENCES:
+                new = Pair(*map(joined, pair, random.choice(of_direction[direction])))
+            else:
+                new = FORMS[name](pair, random)
+            if new.source != pair.source:  # Chinese has no capitals: without them its translation should not have any
+                rows.append(row)
+                formed.append(new)
+    new_text = {"source": [pair.source for pair in formed], "target": [pair.target for pair in formed]}
+    return {
+        name: column + (new_text[name] if name in new_text else [column[row] for row in rows])
+        for name, column in columns.items()
+    }

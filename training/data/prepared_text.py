@@ -21,6 +21,7 @@ from vanilla_transformer.training.arguments.model_arguments import ModelArgument
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import needs_mask_token
+from vanilla_transformer.training.data.augmentation import augmented
 from vanilla_transformer.training.data.corpus_mixing import balanced_directions
 from vanilla_transformer.training.data.parallel_corpus import Corpus, content_digests, load_corpus
 from vanilla_transformer.training.data.tokenized_pairs import tokenize
@@ -76,10 +77,15 @@ def prepare_text(
             loads them.
     """
     folder, seed = Path(args.output_dir), args.seed
-    added = vocabulary_arguments.added_subwords
-    if added and (not model_arguments.model_name_or_path or model_arguments.tokenizer):
-        raise ValueError("added_subwords is for a trained model and its own vocabulary: set model_name_or_path alone.")
+    added, new = vocabulary_arguments.added_subwords, vocabulary_arguments.new_vocabulary
+    if (added or new) and (not model_arguments.model_name_or_path or model_arguments.tokenizer):
+        name = "added_subwords" if added else "new_vocabulary"
+        raise ValueError(f"{name} is for a trained model and its own vocabulary: set model_name_or_path alone.")
     corpus = load_corpus(corpus_arguments, seed=seed)
+    if args.augmentation_rates:
+        corpus.splits["train"] = augmented(corpus["train"], args.augmentation_rates, seed=seed)
+        if corpus.report is not None and isinstance(corpus["train"], Dataset):
+            corpus.report.mixed["with those in other forms"] = len(corpus["train"])
     given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
     now = {**state, "trained": given} if (state := _state(corpus, vocabulary_arguments)) else {}
     before = read_object(folder / PREPARED) if now and (folder / PREPARED).is_file() else {}
@@ -87,12 +93,12 @@ def prepare_text(
     has_vocabulary = has_digests and now.items() <= before.items() and (folder / "tokenizer").is_dir()
     digests = before["digests"] if has_digests else content_digests(corpus_arguments, corpus) if learn else {}
     if learn and not has_vocabulary:
-        if not given or added:
+        if not given or added or new:
             with whole_folder(folder / "tokenizer", known_by="tokenizer.json", overwrite=True) as temporary:
                 _learn(corpus["train"], given if added else None, vocabulary_arguments, temporary, seed)
         if now:
             write_json(folder / PREPARED, {**now, "digests": digests})
-    tokenizers = load_tokenizers(folder / "tokenizer" if added or not given else given)
+    tokenizers = load_tokenizers(folder / "tokenizer" if added or new or not given else given)
     tags = tagged_languages(corpus["train"])
     if language_tags(tokenizers[0]):  # a model that knows tags needs one for a single target, too
         tags = tags or list(dict.fromkeys(str(direction.target) for direction in corpus_arguments.all_directions))

@@ -12,10 +12,10 @@ CLEAN = "clean"
 
 
 def forms_of(pairs: Sequence[Pair], seed: int = 0) -> dict[str, list[Pair]]:
-    """Returns a test set as it is and in each form, the same at every call. What is copied has no reference here."""
+    """Returns a test set as it is and in each form, the same at every call: those that change every sentence."""
     forms = {CLEAN: list(pairs)}
     for name, form in FORMS.items():
-        if name != "copied":
+        if name not in ("copied", "one_clause"):
             random = Random(f"{seed} {name}")
             forms[name] = [form(pair, random) for pair in pairs]
     following = [*pairs[1:], *pairs[:1]]

@@ -127,7 +127,9 @@ class LabelSmoothedCrossEntropy:
     def _minus_target_(self, gradient: torch.Tensor, labels: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
         """Subtracts the target distribution of each label [N] from its row of [N, V], in place if it has the type."""
         share, gold = self._share(gradient.shape[-1]), labels[:, None]
-        of_gold = gradient.gather(1, gold) - (1 - self.epsilon) - (share if self.smoothing == "all" else 0.0)
+        of_gold = gradient.gather(1, gold) - (1 - self.epsilon)
+        # In float32: on a CPU, torch copies all of a bfloat16 tensor to scatter into it. The share is subtracted next.
+        gradient.scatter_(1, gold, of_gold if self.smoothing == "all" else of_gold + share)
         if share:
             of_padding = gradient[:, self.pad_token_id].clone() if self.smoothing == "no_padding" else None
             # Subtracts and converts in one pass over the memory.
@@ -135,7 +137,7 @@ class LabelSmoothedCrossEntropy:
             gradient = torch.sub(gradient, share, out=out)
             if of_padding is not None:
                 gradient[:, self.pad_token_id] = of_padding
-        return gradient.to(dtype).scatter_(1, gold, of_gold.to(dtype))
+        return gradient.to(dtype)
 
     def _losses(self, log_probabilities: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         gold = log_probabilities.gather(-1, labels.unsqueeze(-1)).squeeze(-1)

@@ -1,22 +1,27 @@
-"""Augmentation: each form by example, its rate, and draws that depend on nothing but seed, epoch and batch."""
+"""Augmentation: each form by example, its rate, and a training set that depends on its text and the seed alone."""
 
 from collections import Counter
 from random import Random
 
 import pytest
+from datasets import ClassLabel, Dataset, Features, Value
+from transformers import AutoTokenizer
 
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.data.augmentation import (
     COPIED,
     FORMS,
-    LENGTHENING,
+    SHORT_SHARE,
     TWO_SENTENCES,
-    AugmentingCollator,
     Pair,
+    augmented,
+    copied,
     joined,
+    one_clause,
     require_rates,
     typos,
 )
+from vanilla_transformer.training.data.corpus_mixing import DIRECTION, TEXT
 
 
 EXAMPLES = [
@@ -55,84 +60,103 @@ def test_what_is_copied_is_varied_and_has_no_line_break(make):
     assert all(item and item == " ".join(item.split()) for item in items)
 
 
+@pytest.mark.parametrize(
+    ("pair", "clauses"),
+    [
+        (("Yes, I know.", "Ja, ich weiß."), {("Yes", "Ja"), ("I know.", "Ich weiß.")}),
+        (("No, thank you.", "不，谢谢。"), {("No", "不"), ("Thank you.", "谢谢。")}),
+        (("One, two, three.", "Eins, zwei und drei."), {("One, two, three.", "Eins, zwei und drei.")}),
+        (("It costs 1,000.", "Es kostet 1,000."), {("It costs 1,000.", "Es kostet 1,000.")}),
+    ],
+)
+def test_one_clause_is_either_of_two(pair, clauses):
+    assert {tuple(one_clause(Pair(*pair), Random(seed))) for seed in range(20)} == clauses
+
+
+def test_a_name_or_number_of_both_sides_is_another_on_both():
+    found = [copied(Pair("Tom has 12 cats.", "Tom hat 12 Katzen."), Random(seed)) for seed in range(60)]
+    words = [(source.split(), target.split()) for source, target in found if source.endswith(" cats.")]
+    others = [(source, target) for source, target in words if source != ["Tom", "has", "12", "cats."]]
+    assert len(others) > 20
+    for source, target in others:
+        assert (source[0], source[2]) == (target[0], target[2])
+        assert source[0] == "Tom" or source[2] == "12"
+    assert {source[0] == "Tom" for source, _ in others} == {True, False}
+
+
+def test_short_pairs_take_a_form_more_often():
+    text = Dataset.from_dict({"source": ["Good night."] * 500, "target": ["Gute Nacht."] * 500}, features=TEXT)
+    assert len(augmented(text, {"upper_case": 0.1})) - 500 == pytest.approx(500 * 0.1 * SHORT_SHARE, abs=60)
+
+
+def test_what_has_no_capitals_does_not_ask_for_them():
+    text = Dataset.from_dict({"source": ["我知道。"] * 50, "target": ["I know it."] * 50}, features=TEXT)
+    assert len(augmented(text, {"upper_case": 1.0, "title_case": 1.0})) == 50
+
+
 def test_two_sentences_have_a_space_between_them_except_after_a_wide_stop():
     assert joined("One.", "Two.") == "One. Two."
     assert joined("一。", "二。") == "一。二。"
 
 
-class Tokenizer:
-    def __call__(self, text=None, text_target=None):
-        return {"input_ids": list((text if text_target is None else text_target).encode())}
+def corpus(size=4000, **columns):
+    pairs = {
+        "source": [f"This is text {n}." for n in range(size)],
+        "target": [f"Das ist Antwort {n}." for n in range(size)],
+    }
+    return Dataset.from_dict({**pairs, **columns}, features=TEXT if not columns else None)
 
 
-def make(rates, seed=0, tags=(">>de<<", ">>fr<<")):
-    return AugmentingCollator(list, rates, Tokenizer(), Tokenizer(), tags=tags, seed=seed)
+def test_every_pair_stays_and_rates_are_shares_of_the_pairs():
+    text = corpus()
+    more = augmented(text, {"upper_case": 0.25, "no_punctuation": 0.5})
+    sources = Counter(more["source"])
+    assert set(text["source"]) <= set(sources)
+    assert sum(source.isupper() for source in sources) / len(text) == pytest.approx(0.25, abs=0.03)
+    assert sum(source[-1] != "." for source in sources) / len(text) == pytest.approx(0.5, abs=0.03)
+    assert set(sources.values()) == {1}
+    for source, target in zip(more["source"], more["target"], strict=True):
+        assert source.lower().strip(".").split()[-1] == target.lower().strip(".").split()[-1]
 
 
-def batch(size=40):
-    return [
-        {"source": f">>{('de', 'fr')[number % 2]}<< Text {number}.", "target": f"Antwort {number}.", "input_ids": []}
-        for number in range(size)
-    ]
-
-
-def test_rates_are_shares_of_the_pairs():
-    collator = make({"upper_case": 0.25, "no_punctuation": 0.5})
-    counts = Counter()
-    for epoch in range(400):
-        collator.set_epoch(epoch)
-        for example in collator(batch(10)):
-            form = "upper" if "TEXT" in example["source"] else "stop" if example["source"][-1] != "." else "none"
-            counts[form] += 1
-    assert counts["upper"] / 4000 == pytest.approx(0.25, abs=0.05)
-    assert counts["stop"] / 4000 == pytest.approx(0.5, abs=0.05)
-
-
-def test_draws_depend_on_seed_epoch_and_text_alone():
+def test_the_pairs_depend_on_the_seed_and_the_text_alone():
     rates = dict.fromkeys((*FORMS, TWO_SENTENCES), 0.1)
-    first, again, other = make(rates), make(rates), make(rates, seed=1)
-    again(batch(7))
-    assert first(batch()) == again(batch())
-    assert first(batch()) != other(batch())
-    first.set_epoch(1)
-    assert first(batch()) != again(batch())
+    first = augmented(corpus(), rates, seed=1).to_dict()
+    assert augmented(corpus(), rates, seed=1).to_dict() == first
+    assert augmented(corpus(), rates, seed=2).to_dict() != first
 
 
-def test_the_tag_stays_in_front_and_partners_have_the_same_one():
-    joined_batch = make({TWO_SENTENCES: 1.0})(batch())
-    for example in [*joined_batch, *make({"upper_case": 1.0})(batch())]:
-        tag, rest = example["source"].split(" ", 1)
-        assert tag in (">>de<<", ">>fr<<")
-        assert ">>" not in rest
-        numbers = [int(number) for number in rest.replace(".", "").split() if number.isdigit()]
-        assert {number % 2 for number in numbers} == {tag == ">>fr<<"}, "both sentences have the same target language"
-        assert bytes(example["input_ids"]).decode() == example["source"]
+def test_a_form_that_changes_nothing_adds_nothing():
+    text = Dataset.from_dict({"source": ["12"] * 50, "target": ["12"] * 50}, features=TEXT)
+    assert len(augmented(text, dict.fromkeys(("upper_case", "title_case", "typos", "no_punctuation"), 1.0))) == 50
 
 
-@pytest.mark.parametrize("size", [40, 7, 1])
-def test_two_sentences_use_every_pair_once(size):
-    done = make({TWO_SENTENCES: 1.0})(batch(size))
-    assert len(done) == sum((len(batch(size)[start::2]) + 1) // 2 for start in (0, 1))
-    targets = " ".join(example["target"] for example in done)
-    assert sorted(targets.split(" Antwort ")) == sorted(" ".join(e["target"] for e in batch(size)).split(" Antwort "))
+def test_both_sentences_have_the_same_direction_and_little_in_common():
+    numbers = [number % 2 for number in range(1000)]
+    label = ClassLabel(names=["en-de", "en-fr"])
+    text = Dataset.from_dict(
+        {**corpus(1000).to_dict(), DIRECTION: numbers},
+        features=Features({"source": Value("string"), "target": Value("string"), DIRECTION: label}),
+    )
+    more = augmented(text, {TWO_SENTENCES: 0.5})
+    assert more.features[DIRECTION] == label
+    rows = [row for row in more if row["source"].count("text") == 2]
+    assert len(rows) == len(more) - 1000 == pytest.approx(500, abs=80)
+    distances = []
+    for row in rows:
+        first, second = (int(word) for word in row["source"].replace(".", "").split() if word.isdigit())
+        assert row["target"] == f"Das ist Antwort {first}. Das ist Antwort {second}."
+        assert first % 2 == second % 2 == row[DIRECTION]
+        distances.append(abs(first - second))
+    assert sum(distances) / len(distances) > 200, "neighbours in a sorted file would be much alike"
 
 
-def test_one_long_form_never_pads_a_batch_of_short_ones():
-    collator = make({**dict.fromkeys(LENGTHENING, 0.1), "typos": 0.2, "no_punctuation": 0.2})
-    lengthened = set()
-    for epoch in range(100):
-        collator.set_epoch(epoch)
-        sources = [example["source"].split(" ", 1)[1] for example in collator(batch())]
-        was = [example["source"].split(" ", 1)[1] for example in batch()]
-        if sources[0].isupper():
-            assert all(map(str.isupper, sources))
-            lengthened.add("upper_case")
-        elif len(sources) < len(was):
-            lengthened.add(TWO_SENTENCES)
-        elif max(map(len, sources)) > max(map(len, was)) + 1:  # a typo may add a letter
-            assert not set(sources) & set(was), "all pairs are copied, or none"
-            lengthened.add("copied")
-    assert lengthened == {"upper_case", "copied", TWO_SENTENCES}
+def test_a_stream_stays_one():
+    stream = augmented(corpus(50).to_iterable_dataset(), {"upper_case": 0.3, TWO_SENTENCES: 0.3})
+    rows = list(stream)
+    assert len(rows) > 60
+    assert list(stream) == rows, "each pass is the same"
+    assert [row["source"] for row in rows[:50]] == corpus(50)["source"][:]
 
 
 @pytest.mark.parametrize(
@@ -140,7 +164,6 @@ def test_one_long_form_never_pads_a_batch_of_short_ones():
     [
         ({"uper_case": 0.1}, "no form 'uper_case' .did you mean 'upper_case'"),
         ({"typos": 2}, "typos=2 must be a share from 0 to 1"),
-        ({"typos": 0.6, "copied": 0.6}, "add up to 1.2"),
     ],
 )
 def test_mistakes_are_refused(rates, message):
@@ -156,3 +179,18 @@ def test_an_augmented_run_resumes_exactly(recipe, tmp_path):
     train_script.main([*words, "--resume_from_checkpoint", "last"])
     weights = [(tmp_path / run / "checkpoint-8" / "model.safetensors").read_bytes() for run in ("whole", "stopped")]
     assert weights[0] == weights[1]
+
+
+def test_the_vocabulary_and_the_batches_know_the_forms(recipe, tmp_path):
+    vocabularies, lengths = [], []
+    for run, rates in (("plain", None), ("forms", {"upper_case": 1.0, "two_sentences": 0.5})):
+        words = recipe(augmentation=rates, eval_strategy="no", vocab_size=400, output_dir=str(tmp_path / run))
+        data = train_script.prepare_text(*train_script.parse_recipe("", words))
+        vocabularies.append(AutoTokenizer.from_pretrained(tmp_path / run / "tokenizer").get_vocab())
+        lengths.append(max(map(len, data.datasets["train"]["input_ids"])))
+        assert all(
+            row["input_ids"] == data.tokenizers[0](row["source"])["input_ids"] for row in data.datasets["train"]
+        )
+    few, many = (sum(token[0] == "Ġ" and token[1:].isupper() for token in each) for each in vocabularies)
+    assert few == 0 < many
+    assert lengths[1] > lengths[0]

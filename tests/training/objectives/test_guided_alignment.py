@@ -74,7 +74,7 @@ def test_what_has_no_such_head_or_other_tokens_is_refused(make_config, make_mode
     ):
         with pytest.raises(ValueError, match=sentence):
             make_objective(arguments(), config, 0)
-    for name, value in (("bpe_dropout", 0.1), ("augmentation", {"typos": 0.1}), ("gradient_checkpointing", True)):
+    for name, value in (("bpe_dropout", 0.1), ("gradient_checkpointing", True)):
         with pytest.raises(ValueError, match=f"{name}=.* and guided_alignment=0.05 do not go together"):
             TranslationTrainingArguments(output_dir=str(tmp_path), guided_alignment=0.05, **{name: value})
     with pytest.raises(ValueError, match=r"The batches have no links: add them to the pairs with with_links"):

@@ -210,7 +210,8 @@ def make_decoders(options: DecodeBenchmarkArguments, lines: list[str], device: t
         tokenizer = train_tokenizer(lines, vocab_size=options.vocab_size, min_frequency=1, show_progress=False)
         target_tokenizer, length = None, options.length
     model.to(device, getattr(torch, options.dtype))
-    return Decoders(model, tokenizer, target_tokenizer, lines, options.batch_size, length, options.engines)
+    text = (lines, options.batch_size, length, options.engines)
+    return Decoders(model, tokenizer, target_tokenizer, *text, name=options.model)
 
 
 @dataclass
@@ -225,6 +226,7 @@ class Decoders:
         batch_size: Lines in a batch of the systems that translate in file order.
         fixed_length: Tokens in each translation with random weights, which would not end one by themselves.
         engines: Engines to measure besides torch, keys of `ENGINES`.
+        name: Where the model is from; `None` for random weights.
     """
 
     model: VanillaTransformerForConditionalGeneration
@@ -234,6 +236,7 @@ class Decoders:
     batch_size: int = 32
     fixed_length: int | None = None
     engines: Sequence[str] = tuple(ENGINES)
+    name: str | None = None
     converted: dict[tuple[str, str], Translator] = field(default_factory=dict)
 
     def systems(self, beams: int) -> dict[str, Callable[[], list[str]]]:
@@ -296,9 +299,14 @@ class Decoders:
 
     def translator(self, beams: int, **engine: Any) -> Callable[[], list[str]]:
         """A function that translates the lines with `Translator`."""
-        kind = (engine.get("backend", "torch"), engine.get("quantization", "float32"))
+        engine = {"backend": "torch", "quantization": "float32", **engine}
+        kind = (engine["backend"], engine["quantization"])
         if kind not in self.converted:  # an export to ONNX takes half a minute
-            self.converted[kind] = Translator(self.model, self.tokenizer, self.target_tokenizer, **engine)
+            self.converted[kind] = (
+                Translator.from_pretrained(self.name, device="cpu", **engine)  # as users have it
+                if self.name and self.on_cpu_in_float32
+                else Translator(self.model, self.tokenizer, self.target_tokenizer, **engine)
+            )
         translator = self.converted[kind]
         return lambda: list(translator(self.lines, **self.options(beams)))
 

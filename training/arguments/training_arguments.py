@@ -123,7 +123,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     augmentation: dict | str | None = key(
         None,
         'Adds training pairs in forms that people type, each with its rate, for example {"upper_case": 0.03, "typos": '
-        "0.05}: upper_case, title_case, lower_case, no_punctuation, typos, two_sentences, copied.",
+        "0.05}: upper_case, title_case, lower_case, no_punctuation, typos, one_clause, "
+        "two_sentences, copied.",
     )
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
     prefix_drop: float = key(0.0, "Share of decoder input tokens to replace by <unk>.")
@@ -149,6 +150,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         if self.report_to == ["tensorboard"] and find_spec("tensorboard") is None:
             self.report_to = ["none"]
         _require_loggers(self.report_to)
+        for name in ("augmentation", "lr_scheduler_kwargs"):
+            setattr(self, name, _mapping(name, getattr(self, name)))
         use_cpu = self.use_cpu
         # The library has bf16 on a CPU only if that is chosen.
         self.use_cpu = use_cpu or torch.accelerator.current_accelerator(check_available=True) is None
@@ -161,11 +164,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         self._require_own_names()
         self._require_numbers()
         require_measures(self.test_measures)
-        if isinstance(self.augmentation, str):
-            try:
-                self.augmentation = json.loads(self.augmentation)
-            except json.JSONDecodeError as error:
-                raise ValueError(f"augmentation={self.augmentation!r} is not valid JSON ({error}).") from error
         require_rates(self.augmentation_rates)
         if self.tokens_per_update is not None:
             self.share_update(self.tokens_per_update)
@@ -281,7 +279,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     @property
     def augmentation_rates(self) -> dict[str, float]:
         """The rates in `augmentation`."""
-        return self.augmentation if isinstance(self.augmentation, dict) else {}
+        assert not isinstance(self.augmentation, str)  # it was parsed
+        return self.augmentation or {}
 
     @property
     def batches_per_update(self) -> int:
@@ -340,6 +339,17 @@ class DescribedTrainingArguments(TranslationTrainingArguments):
 WORLD_SIZES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 # Packages of the library's loggers, where they have another name.
 LOGGER_PACKAGES = {"azure_ml": "azureml", "comet_ml": "comet_ml", "flyte": "flytekit", "kubeflow": "kubeflow.trainer"}
+
+
+def _mapping(name: str, value: Any) -> dict[str, Any] | None:
+    """Returns names and values, which are JSON on the command line; `None` for null."""
+    try:
+        content = json.loads(value) if isinstance(value, str) else value
+    except json.JSONDecodeError as error:
+        raise ValueError(f"{name}={value!r} is not valid JSON ({error}): write names and values.") from error
+    if not isinstance(content, dict | None):
+        raise ValueError(f'{name}={value!r} has no names: write {{"name": value}}, or null.')
+    return content
 
 
 def _require_launched_processes() -> None:

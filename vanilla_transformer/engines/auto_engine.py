@@ -14,7 +14,7 @@ A model in memory stays in torch: it may change, as in training.
 import logging
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
@@ -129,7 +129,7 @@ class AutoBackend:
     def generation_config(self) -> Any:
         return self.fast.generation_config
 
-    @property
+    @cached_property  # asked for at every text, and whether torch is there takes a search of the disk
     def longest_input(self) -> int | None:
         return self.fast.longest_input if missing_for_torch() else longest_sequence_of(self.config)
 

@@ -60,11 +60,11 @@ class Convention:
         if not self.directions:
             source = self._code(given.source) if given.source and self.tells_source else given.source
             return Languages(source, given.target and self._code(given.target))
-        names = ", ".join(map(str, self.directions))
         fitting = fitting_directions(self.directions, given)
         targets, sources = ({each[side] for each in fitting} for side in (1, 0))
         if len(targets) == 1:
             return Languages(given.source or (sources.pop() if len(sources) == 1 else None), targets.pop())
+        names = ", ".join(map(str, self.directions))
         if fitting:
             raise ValueError(f"The model translates {names}: give target_lang.")
         known = {each.target for each in self.directions}

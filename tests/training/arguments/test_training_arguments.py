@@ -33,11 +33,21 @@ def test_a_weight_selects_r_drop(make_arguments):
         ({"max_steps": -2}, r"max_steps=-2 must be 1 or more"),
         ({"max_tokens": 0}, r"max_tokens=0 must be a whole number of 1 or more"),
         ({"bf16_gradients": True}, "in bfloat16 on GPUs only"),
+        ({"lr_scheduler_kwargs": "[1]"}, r"lr_scheduler_kwargs='\[1\]' has no names"),
+        ({"lr_scheduler_kwargs": "{power"}, r"lr_scheduler_kwargs='{power' is not valid JSON"),
+        ({"augmentation": "[1]"}, r"augmentation='\[1\]' has no names"),
     ],
 )
 def test_a_bad_value_is_named(make_arguments, keys, message):
     with pytest.raises(ValueError, match=message):
         make_arguments(**keys)
+
+
+def test_names_and_values_may_be_null(make_arguments):
+    args = make_arguments(lr_scheduler_kwargs="null", augmentation="null")
+    assert args.lr_scheduler_kwargs is None
+    assert args.augmentation_rates == {}
+    assert make_arguments(lr_scheduler_kwargs='{"power": 1}').lr_scheduler_kwargs == {"power": 1}
 
 
 def test_bf16_needs_no_further_option_on_a_cpu(tmp_path):

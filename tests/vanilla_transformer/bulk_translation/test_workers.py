@@ -55,11 +55,13 @@ def wait_for_shards(folder: Path, number: int, process: subprocess.Popen) -> Non
     process.kill()
 
 
-def workers_of(process: subprocess.Popen) -> list[int]:
+def workers_of(process: subprocess.Popen, title: str) -> list[int]:
     """The processes that a command has started and that run."""
-    children = psutil.Process(process.pid).children()
-    running = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
-    return [child.pid for child in running if "spawn_main" in " ".join(child.cmdline())]
+    try:
+        children = psutil.Process(process.pid).children(recursive=True)
+        return [child.pid for child in children if runs(child.pid) and title in " ".join(child.cmdline())]
+    except psutil.NoSuchProcess:
+        return []
 
 
 def runs(number: int) -> bool:
@@ -78,27 +80,41 @@ def wait_for_end(processes: list[int]) -> None:
     pytest.fail("a worker has outlived its parent")
 
 
+TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
+# Options of the command, its launcher, and what the command lines of the workers have in common.
+ENGINES = {
+    "processes": (["--processes", "2"], [], "spawn_main"),
+    "torchrun": ([], TORCHRUN, "scripts.translate"),
+    "ray": (["--engine", "ray", "--processes", "2"], [], "MapWorker"),
+}
+
+
 @pytest.mark.slow
-def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expected, tmp_path):
-    draw, folder, command = random.Random(1), tmp_path / "out", words("out", "--shards", "60", "--processes", "2")
+@pytest.mark.parametrize("engine", ENGINES)
+def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expected, tmp_path, engine):
+    options, launcher, title = ENGINES[engine]
+    if engine == "ray":
+        pytest.importorskip("ray")
+    draw, folder, command = random.Random(1), tmp_path / "out", words("out", "--shards", "60", *options)
     kills = {"parent": 0, "worker": 0}
-    process = start(command)
+    process = start(command, *launcher)
     while sum(kills.values()) < 10:
         if process.poll() is not None:
-            assert process.returncode == -signal.SIGKILL, "it was done before ten kills: give it more lines"
-            process = start(command)
+            assert process.returncode != 0, "it was done before ten kills: give it more lines"
+            process = start(command, *launcher)
         wait_for_shards(folder, finished_shards(folder) + draw.randint(1, 3), process)
         time.sleep(draw.random() / 10)
-        workers = workers_of(process)
+        workers = workers_of(process, title)
         victim = draw.choice(["parent", "worker"]) if workers else "parent"
-        os.kill(workers[0] if victim == "worker" else process.pid, signal.SIGKILL)
-        kills[victim] += 1
+        if process.poll() is None:
+            os.kill(workers[0] if victim == "worker" else process.pid, signal.SIGKILL)
+            kills[victim] += 1
         if victim == "parent":
             process.wait()
             wait_for_end(workers)
-    if process.poll() is not None:
-        process = start(command)
-    assert process.wait(600) == 0
+    if process.wait(600) != 0:
+        process = start(command, *launcher)
+        assert process.wait(600) == 0
     print(kills)
     assert min(kills.values()) > 0
     assert (folder / "translations.txt").read_bytes() == expected
@@ -107,8 +123,7 @@ def test_workers_and_parents_killed_ten_times_leave_the_same_bytes(words, expect
 
 @pytest.mark.slow
 def test_torchrun_gives_every_process_shards(words, expected, tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
-    assert start(words("out", "--shards", "8"), *launcher).wait(600) == 0
+    assert start(words("out", "--shards", "8"), *TORCHRUN).wait(600) == 0
     assert (tmp_path / "out" / "translations.txt").read_bytes() == expected
 
 

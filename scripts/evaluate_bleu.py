@@ -395,7 +395,7 @@ def table_of_directions(results: dict[str, dict[str, Any]]) -> str:
     """The scores of all directions, and their means."""
     scores_by_direction = {name: figures_of(result) for name, result in results.items()}
     rows = {**scores_by_direction, "mean": mean_figures(scores_by_direction)}
-    names = list(next(iter(rows.values())))
+    names = list(rows["mean"])
     cells = [["", *names]]
     for name, figures in rows.items():
         cells.append([name, *(f"{figures[each]['score']:.2f}" if each in figures else "" for each in names)])

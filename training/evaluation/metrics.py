@@ -40,6 +40,8 @@ from vanilla_transformer.models.spelling import suggestion
 logger = logging.get_logger(__name__)
 
 COMPOUND_BLEUS = ("compound_bleu", "compound_bleu_ascii_output", "compound_bleu_ascii_both")
+# Tokenisations of sacreBLEU for text whose words Moses's tokeniser does not find.
+WITHOUT_SPACES = ("zh", "ja-mecab", "ko-mecab", "char")
 NAMES = ("sacrebleu", *COMPOUND_BLEUS, "tokenized_bleu", "chrf", "chrf++", "ter")
 # White space for Python's split(), but part of a word for multi-bleu.perl: a no-break space, for instance.
 NOT_ASCII_SPACE = re.compile(r"[^\S \t\n\r\f\v]")
@@ -110,7 +112,8 @@ def measures(
         target_lang: Language of the translations. Moses's tokeniser knows its abbreviations.
         tokenized: Whether the text is already tokenised.
         lowercase: Whether to lower-case the text for `tokenized_bleu`, and only for that.
-        sacrebleu_tokens: sacreBLEU's tokenisation, for example `"zh"` for Chinese.
+        sacrebleu_tokens: sacreBLEU's tokenisation, for example `"zh"` for Chinese. Text without spaces has no measures
+            of Moses's tokens.
     """
     _require_names(names)
     chosen: dict[str, Measure] = {}
@@ -119,7 +122,7 @@ def measures(
             logger.warning_once("sacrebleu is computed on tokenised text: comparable scores need plain text.")
         # force: sacreBLEU would warn about tokenised text itself, at every call.
         chosen["sacrebleu"] = Measure(BLEU(tokenize=sacrebleu_tokens, force=tokenized))
-    if needs_tokens(names):
+    if needs_tokens(names) and (tokenized or sacrebleu_tokens not in WITHOUT_SPACES):
         chosen |= _moses_measures(target_lang, tokenized, lowercase)
     chosen |= {"chrf": Measure(CHRF()), "chrf++": Measure(CHRF(word_order=2)), "ter": Measure(TER())}
     return {name: measure for name, measure in chosen.items() if name in names}

@@ -8,6 +8,7 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -171,7 +172,7 @@ def rows_by_direction(dataset: Dataset) -> dict[str, np.ndarray]:
 def mean_figures(figures: dict[str, dict[str, dict[str, Any]]]) -> dict[str, dict[str, Any]]:
     """Returns the mean of each measure over directions, with a signature that says so."""
     means = {}
-    for name in next(iter(figures.values())):
+    for name in dict.fromkeys(chain.from_iterable(figures.values())):
         of_measure = [by_name[name] for by_name in figures.values() if name in by_name]
         signatures = dict.fromkeys(figure["signature"] for figure in of_measure)
         means[name] = {

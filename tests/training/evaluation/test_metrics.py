@@ -265,6 +265,13 @@ def test_without_sacremoses_only_what_needs_it_is_left_out(monkeypatch, caplog):
 # --- what does not fit ---
 
 
+def test_text_without_spaces_has_no_measures_of_words():
+    """Moses's tokeniser does not split Chinese: BLEU of its tokens is 0 for almost any translation."""
+    figures = measure(["我很高兴。"], ["我很高兴认识你。"], target_lang="zh", sacrebleu_tokens="zh")
+    assert set(figures) == {"sacrebleu", "chrf", "chrf++", "ter"}
+    assert figures["sacrebleu"].score > 30
+
+
 def test_different_numbers_of_lines_are_refused():
     with pytest.raises(ValueError, match="There are 59 hypotheses but 60 references"):
         measure(HYPOTHESES[1:], REFERENCES)

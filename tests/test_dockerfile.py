@@ -24,9 +24,8 @@ def values(name: str) -> list[str]:
 
 
 def test_what_is_copied_exists_and_holds_the_package():
-    (model,) = (value.removeprefix("MODEL=") for value in values("ARG"))
-    words = [word for value in values("COPY") for word in value.split()[:-1] if not word.startswith("--")]
-    assert all((ROOT / (model if word == "${MODEL}" else word)).exists() for word in words)
+    words = [word for value in values("COPY") for word in value.split()[:-1]]
+    assert all((ROOT / word).exists() for word in words)
     tops = set(
         re.findall(r'^"[\w.]+" = "(\w+)"$', (ROOT / "pyproject.toml").read_text(encoding="utf-8"), re.MULTILINE)
     )
@@ -50,9 +49,10 @@ def test_its_commands_are_understood(monkeypatch):
         raise ParsedError
 
     monkeypatch.setattr(DataclassParser, "dataclasses_of", stop)
-    (command,) = map(json.loads, values("CMD"))
-    (conversion,) = (value.split("|")[1].split() for value in values("RUN") if "|" in value)
-    for (program, verb, *words), module in ((command, serve), (conversion, translate)):
+    (command,) = map(json.loads, values("ENTRYPOINT"))
+    (conversions,) = (value for value in values("RUN") if "|" in value)
+    commands = [(part.split("|")[1].split(), translate) for part in conversions.split("&&")]
+    for (program, verb, *words), module in ((command, serve), *commands):
         assert (program, verb) == ("vanilla", module.__name__.split(".")[-1])
         with pytest.raises(ParsedError):
             module.main(words)
@@ -60,7 +60,7 @@ def test_its_commands_are_understood(monkeypatch):
 
 def test_it_runs_as_a_user_and_reports_its_health():
     names = [step for step, _ in STEPS]
-    assert names.index("USER") < names.index("CMD")
+    assert names.index("USER") < names.index("ENTRYPOINT")
     assert values("USER") == ["user"]
     (check,) = values("HEALTHCHECK")
     port, path = re.search(r"http://127.0.0.1:(\d+)(/\w+)", check).groups()

@@ -137,7 +137,7 @@ def _parts(token: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
     if "\ufffd" in text:  # a part of a character
         return parts
     ((small, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text.lower())
-    return min(parts, [piece.id for piece in model.tokenize(small)], key=len)
+    return min(parts, [piece.id for piece in model.tokenize(small)] or parts, key=len)
 
 
 def _token_matrices(model: PreTrainedModel) -> list[torch.Tensor]:

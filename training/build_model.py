@@ -90,7 +90,7 @@ def carry_embeddings(
     Compression").
 
     A token of both keeps its embedding. A new subword starts as the mean of the old tokens for it or, if these are
-    fewer, of those for it in small letters: capitals mean the same. A new tag starts as the mean of other tags or of
+    fewer, of those for it in another case: capitals mean the same. A new tag starts as the mean of other tags or of
     all tokens.
 
     Args:
@@ -130,14 +130,16 @@ def carry_embeddings(
 
 
 def _parts(token: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """Returns the ids that a BPE vocabulary has for a subword, or for it in small letters if these are fewer."""
+    """Returns the ids that a BPE vocabulary has for a subword, or for it in another case if these are fewer."""
     model = tokenizer.backend_tokenizer.model
     parts = [piece.id for piece in model.tokenize(token)]
     text = decoders.ByteLevel().decode([token])
     if "\ufffd" in text:  # a part of a character
         return parts
-    ((small, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text.lower())
-    return min(parts, [piece.id for piece in model.tokenize(small)] or parts, key=len)
+    for spelling in (text.lower(), text.title()):
+        ((other, _),) = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(spelling)
+        parts = min(parts, [piece.id for piece in model.tokenize(other)] or parts, key=len)
+    return parts
 
 
 def _token_matrices(model: PreTrainedModel) -> list[torch.Tensor]:

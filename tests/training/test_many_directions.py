@@ -230,12 +230,13 @@ def test_a_new_vocabulary_keeps_the_embeddings_of_known_tokens():
 def test_a_trained_model_gets_a_new_vocabulary(recipe, texts, tmp_path):
     train_script.main(several(recipe, texts, eval_strategy="no"))
     words = several(recipe, texts, directions=["en-de"], temperature=1, output_dir=str(tmp_path / "new"), max_steps=1)
-    options = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--new_vocabulary", "--vocab_size", "264"]
-    train_script.main([*words, *options, "--eval_strategy", "no"])
+    options = ["--model_name_or_path", str(tmp_path / "run" / "model"), "--new_vocabulary", "--vocab_size", "266"]
+    train_script.main([*words, *options, "--mark_capitals", "--eval_strategy", "no"])
     tokenizer, model = (
         each.from_pretrained(tmp_path / "new" / "model") for each in (AutoTokenizer, AutoModelForSeq2SeqLM)
     )
-    assert len(tokenizer) == model.config.vocab_size == 264
+    assert len(tokenizer) == model.config.vocab_size == 266
+    assert tokenizer("A B")["input_ids"][-2] == tokenizer("b")["input_ids"][-2]
     assert not [token for token in tokenizer.get_vocab() if token.startswith(">>")], "one target language has no tag"
     assert model.generation_config.bad_words_ids is None
     with pytest.raises(SystemExit, match="new_vocabulary is for a trained model"):

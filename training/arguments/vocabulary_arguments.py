@@ -21,6 +21,11 @@ class VocabularyArguments:
     )
     normalization: Literal["nfc", "nfkc", "none"] = key("nfc", "Unicode normalisation of all text.")
     lowercase: bool = key(False, "Lower-case all text. This cannot be undone.")
+    mark_capitals: bool = key(
+        False,
+        "Write capitals as marks beside small letters: WHERE, Where and where have the same subwords. Then a model "
+        "reads and writes text in any case.",
+    )
     min_frequency: int = key(2, "How often two subwords must be adjacent to be merged (bpe and wordpiece).")
     vocabulary_pairs: int | None = key(
         None, "Learn from this many pairs, drawn from the whole corpus; of a stream, the first ones (by thousands)."
@@ -54,6 +59,8 @@ class VocabularyArguments:
             raise ValueError(
                 f"added_subwords={self.added_subwords} is for the model's own vocabulary: leave out new_vocabulary."
             )
+        if self.mark_capitals and self.lowercase:
+            raise ValueError("mark_capitals keeps the case of text and lowercase drops it: leave one of them out.")
         for name in ("vocabulary_pairs", "min_frequency"):
             value = getattr(self, name)
             if value is not None and value < 1:

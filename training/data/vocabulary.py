@@ -25,6 +25,7 @@ from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     BYTES,
     SPECIAL_TOKENS,
+    capitals_in,
     save_tokenizers,
     train_tokenizer,
     with_language_tags,
@@ -118,6 +119,7 @@ def _learn(texts: Texts, options: VocabularyArguments, size: int) -> PreTrainedT
         "algorithm": options.algorithm,
         "normalization": options.normalization,
         "lowercase": options.lowercase,
+        "capitals": capitals_in(_all(texts)) if options.mark_capitals else "",
         "min_frequency": options.min_frequency,
         "show_progress": on_terminal(sys.stderr),
     }

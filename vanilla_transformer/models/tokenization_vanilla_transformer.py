@@ -4,6 +4,10 @@ Text is normalised (NFC by default). A space is put before it, so that a word ha
 sentence as inside it. The result is read as UTF-8 bytes, and every byte is in the vocabulary. So every string can be
 restored from its ids, and `<unk>` is never needed. All of this is stored in tokenizer.json; there is no class to
 import.
+
+With `capitals`, case is written apart (inline casing: Bérard et al. 2019, "NAVER LABS Europe's Systems for the WMT19
+Machine Translation Robustness Task"): `The STATION` becomes `↥ the station⇪`. So a word has the same subwords in any
+case, and a translation in capitals is a translation with marks.
 """
 
 import copy
@@ -12,7 +16,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import (
+    AddedToken,
+    Regex,
+    Tokenizer,
+    decoders,
+    models,
+    normalizers,
+    pre_tokenizers,
+    processors,
+    trainers,
+)
 
 
 if TYPE_CHECKING:  # importing them imports torch, which other engines do not need
@@ -30,6 +44,11 @@ BYTES = sorted(pre_tokenizers.ByteLevel.alphabet())
 # WordPiece marks subwords inside a word. BERT's "##" could occur in text. This character can't: it stands for no byte.
 INSIDE = "‿"
 
+# Before a word with a capital and after a word in capitals. In a text itself they are lost.
+CAPITAL_MARK, CAPITALS_MARK = "↥", "⇪"
+_MARKS = f"[{CAPITAL_MARK}{CAPITALS_MARK}]"
+_LETTER = r"[\p{Lu}\p{Ll}]"  # of a script that has capitals
+
 _NORMALIZERS: dict[str, list[Any]] = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
 
 
@@ -40,6 +59,7 @@ def train_tokenizer(
     algorithm: Algorithm = "bpe",
     normalization: Normalization = "nfc",
     lowercase: bool = False,
+    capitals: str = "",
     min_frequency: int = 2,
     show_progress: bool = True,
 ) -> "PreTrainedTokenizerFast":
@@ -56,6 +76,7 @@ def train_tokenizer(
         normalization: Unicode form of all text: `"nfc"`, `"nfkc"` (which also unifies compatible characters) or
             `"none"`.
         lowercase: Whether to lower-case text. The original case is lost.
+        capitals: Capital letters that become marks and small letters. The case of all others is lost.
         min_frequency: How often a pair of subwords must occur to be merged (BPE and WordPiece).
         show_progress: Whether to show progress bars.
 
@@ -72,10 +93,16 @@ def train_tokenizer(
 
     tokenizer = Tokenizer(_untrained(algorithm))
     steps = [*_NORMALIZERS[normalization], *([normalizers.Lowercase()] if lowercase else []), normalizers.Prepend(" ")]
-    tokenizer.normalizer = normalizers.Sequence(steps)
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    splits: list[Any] = [pre_tokenizers.ByteLevel(add_prefix_space=False)]
     decoding_steps: list[Any] = [decoders.Replace(INSIDE, "")] if algorithm == "wordpiece" else []
-    decoding_steps += [decoders.ByteLevel(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    decoding_steps += [decoders.ByteLevel(), decoders.Fuse()]
+    if capitals:
+        steps += _marking(capitals)
+        splits.insert(0, pre_tokenizers.Split(Regex(_MARKS), "isolated"))
+        decoding_steps += _unmarking(capitals)
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(splits) if capitals else splits[0]
+    decoding_steps.append(decoders.Strip(" ", 1, 0))
     tokenizer.decoder = decoders.Sequence(decoding_steps)
     tokenizer.train_from_iterator(texts, _trainer(algorithm, vocab_size, min_frequency, show_progress))
     if algorithm == "wordpiece":
@@ -160,6 +187,56 @@ def _check_choices(algorithm: str, normalization: str) -> None:
             raise ValueError(f"{name}={value!r} is unknown: choose one of {', '.join(choices)}.")
 
 
+def capitals_in(texts: Iterable[str]) -> str:
+    """Returns the capital letters of texts, and A to Z: those that have one small letter, which has no other."""
+    letters = set(map(chr, range(ord("A"), ord("Z") + 1)))
+    for text in texts:
+        letters.update(text)
+    return "".join(sorted(letter for letter in letters if letter.isupper() and _is_one_of_two(letter)))
+
+
+def _is_one_of_two(capital: str) -> bool:
+    small = capital.lower()
+    return len(small) == 1 and small != capital and small.upper() == capital
+
+
+def _marking(capitals: str) -> list[Any]:
+    """Normalisation steps that write a mark for capitals, and small letters in their place.
+
+    The mark of a single capital stands before the space in front of it, so that the word and its space stay together.
+    A word in capitals has two or more letters and one mark behind it. In a word of both, each capital is a single one.
+    """
+    capital = f"[{capitals}]"
+    of_mixed_word, single_letter = rf"{capital}{_LETTER}*\p{{Ll}}", rf"{capital}(?!{_LETTER})"
+    marked = "|".join(
+        [
+            f"(?= (?:{of_mixed_word}|{single_letter}))",
+            f"(?<! )(?={of_mixed_word})",
+            rf"(?<![ \p{{Lu}}\p{{Ll}}])(?={single_letter})",
+            rf"(?<=\p{{Ll}})(?={capital})",
+        ]
+    )
+    ends_word_in_capitals = rf"(?<={capital}{capital})(?!{_LETTER})"
+    # A replacement at the very beginning of a text is lost: something stands there meanwhile.
+    return [
+        normalizers.Prepend(CAPITALS_MARK),
+        normalizers.Replace(Regex(marked), CAPITAL_MARK),
+        normalizers.Replace(Regex(ends_word_in_capitals), CAPITALS_MARK),
+        normalizers.Replace(Regex(rf"\A{CAPITALS_MARK}"), ""),
+        normalizers.Lowercase(),
+    ]
+
+
+def _unmarking(capitals: str) -> list[Any]:
+    """Decoding steps that write capitals in place of small letters with a mark, and drop the marks."""
+
+    def marked(small: str) -> Regex:
+        return Regex(rf"(?<={CAPITAL_MARK}|{CAPITAL_MARK} ){small}|{small}(?={_LETTER}*{CAPITALS_MARK})")
+
+    steps = [decoders.Replace(marked(letter.lower()), letter) for letter in capitals]
+    return [*steps, decoders.Replace(Regex(_MARKS), "")]
+
+
 def _untrained(algorithm: Algorithm) -> models.Model:
     unk = SPECIAL_TOKENS["unk_token"]
     if algorithm == "bpe":
@@ -217,6 +294,7 @@ def _in_one_order(trained: Tokenizer) -> models.Unigram:
 
 
 __all__ = [
+    "capitals_in",
     "language_tag",
     "language_tags",
     "save_tokenizers",

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tokenizers.decoders import ByteLevel
+
 
 if TYPE_CHECKING:
     import torch
@@ -86,5 +88,5 @@ def continuing_tokens(tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> 
     special = set(tokenizer.all_special_ids)
     for token, token_id in vocabulary.items():
         if token_id < vocab_size and token_id not in special:
-            continues[token_id] = not token.startswith(WORD_STARTS) and token[0].isalnum()
+            continues[token_id] = not token.startswith(WORD_STARTS) and ByteLevel().decode([token])[0].isalnum()
     return continues

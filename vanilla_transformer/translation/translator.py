@@ -27,6 +27,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from tokenizers.decoders import ByteLevel
+
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.hardware import require_torch
 from vanilla_transformer.hub.languages import Directions, Languages, languages_of
@@ -996,10 +998,12 @@ def _without_impossible_terms(
 
 
 def _readable_tokens(tokenizer: "AnyTokenizer", ids: list[int]) -> tuple[str, ...]:
-    """Returns the text of each token, or its name if it has no text."""
+    """Returns the text of each token, or what stands for it if it has no text: a mark, or its name."""
     with _TOKENIZER_LOCK:
+        names = [tokenizer.convert_ids_to_tokens(token_id) for token_id in ids]
         return tuple(
-            tokenizer.decode([token_id]).strip() or tokenizer.convert_ids_to_tokens(token_id) for token_id in ids
+            tokenizer.decode([token_id]).strip() or ByteLevel().decode([name]).strip() or name
+            for token_id, name in zip(ids, names, strict=True)
         )
 
 

@@ -77,9 +77,11 @@ def spelled(text: str, spans: Sequence[Span]) -> list[str]:
 def words_of_tokens(tokens: Sequence[str], text: str) -> list[int | None]:
     """Index of the word that each token is part of; `None` for the end of the sentence.
 
-    Tokens are found in the text from left to right.
+    Tokens are found in the text from left to right, whatever their case: some vocabularies have small letters only.
     """
     starts = [start for start, _ in word_spans(text)]
+    if len(text.lower()) == len(text):  # a few letters become two
+        text, tokens = text.lower(), [token.lower() for token in tokens]
     owners: list[int | None] = []
     position = 0
     for number, token in enumerate(tokens):

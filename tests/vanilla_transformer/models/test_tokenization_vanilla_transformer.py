@@ -12,9 +12,13 @@ from transformers import AutoTokenizer, DataCollatorForSeq2Seq
 
 from vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.hub.loading import load_tokenizers
+from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
+    CAPITAL_MARK,
+    CAPITALS_MARK,
     SPECIAL_TOKENS,
     TARGET,
+    capitals_in,
     save_tokenizers,
     train_tokenizer,
     with_mask_token,
@@ -71,6 +75,66 @@ def test_text_comes_back_in_the_declared_form(normalization, form, lowercase):
     for text in HARD:
         expected = unicodedata.normalize(form, text) if form else text
         assert round_trip(tokenizer, text) == (expected.lower() if lowercase else expected)
+
+
+# --- capitals as marks ---
+
+CAPITALS = capitals_in(["Ärger Über Öl, É"])
+
+
+@pytest.fixture(scope="module", params=ALGORITHMS)
+def marking(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp(request.param)
+    options = {"vocab_size": 700, "algorithm": request.param, "capitals": CAPITALS, "show_progress": False}
+    train_tokenizer([*sentences(), *(line.upper() for line in sentences())], **options).save_pretrained(folder)
+    return AutoTokenizer.from_pretrained(folder)
+
+
+def test_capitals_have_one_small_letter_that_has_no_other():
+    assert capitals_in(["ẞ İ Äß", "ǅ ab"]) == "ABCDEFGHIJKLMNOPQRSTUVWXYZÄ"
+
+
+@pytest.mark.parametrize(
+    ("text", "marked"),
+    [
+        ("Where is the Station?", "↥ where is the↥ station?"),
+        ("WHERE IS IT", " where⇪ is⇪ it⇪"),
+        ("I, (Ärger) and A", "↥ i, (↥ärger) and↥ a"),
+        ("iPhone McDonald USAs", " i↥phone↥ mc↥donald↥ u↥s↥as"),
+        ("U-BAHN  Öl", "↥ u-bahn⇪ ↥ öl"),
+        ("small", " small"),
+    ],
+)
+def test_marks_stand_where_capitals_were(marking, text, marked):
+    assert marking.backend_tokenizer.normalizer.normalize_str(text) == marked
+    assert round_trip(marking, text) == text
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(text=st.text(st.one_of(st.sampled_from("aAbBßÄä .'-1\n"), st.characters(exclude_categories=["Cs"]))))
+def test_any_case_comes_back(marking, text):
+    text = unicodedata.normalize("NFC", text)
+    lost = [letter for letter in text if letter != letter.lower() and letter not in CAPITALS]
+    if not lost and not {CAPITAL_MARK, CAPITALS_MARK} & set(text):
+        assert round_trip(marking, text) == text
+
+
+def test_a_word_has_the_same_subwords_in_any_case(marking):
+    def words(text):
+        marks = marking.tokenize(CAPITAL_MARK + CAPITALS_MARK)
+        return [token for token in marking.tokenize(text) if token not in marks]
+
+    assert words("GRÖßERE WAN") != words("wan")
+    assert words("Wan Lume") == words("WAN LUME") == words("wan lume")
+
+
+def test_capitals_come_back_without_the_library(marking, tmp_path):
+    marking.save_pretrained(tmp_path)
+    tokenizer, _ = read_tokenizers(tmp_path)
+    for text in ("Wan LUME, Öl!", "I", "", "ÖL"):
+        ids = tokenizer(text)["input_ids"]
+        assert ids == marking(text)["input_ids"]
+        assert tokenizer.decode(ids, skip_special_tokens=True) == text
 
 
 def test_the_special_ids_are_those_of_the_config(tokenizer):

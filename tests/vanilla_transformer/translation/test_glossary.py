@@ -3,7 +3,12 @@
 import pytest
 import torch
 
-from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
+from vanilla_transformer.models.tokenization_vanilla_transformer import (
+    CAPITAL_MARK,
+    CAPITALS_MARK,
+    capitals_in,
+    train_tokenizer,
+)
 from vanilla_transformer.translation.glossary import Glossary, continuing_tokens
 
 
@@ -50,4 +55,7 @@ def test_tokens_that_continue_a_word():
     assert not continues[first]
     assert [bool(continues[token]) for token in rest if tokenizer.decode([token]) == "q"] == [True, True]
     assert not continues[tokenizer.convert_tokens_to_ids(",")]
+    marking = train_tokenizer(["Ab AB Über"] * 3, vocab_size=290, capitals=capitals_in(["Ü"]), show_progress=False)
+    marks = marking(CAPITAL_MARK + CAPITALS_MARK, add_special_tokens=False)["input_ids"]
+    assert not continuing_tokens(marking, 290)[marks[-2:]].any(), "a word with a mark is a word of its own"
     assert not continues[tokenizer.eos_token_id]

@@ -22,6 +22,7 @@ def test_tokens_belong_to_words():
     tokens = ["�", "�", "ber", "3", "0", "Mä", "nner", ",", "lauf", "en", ".", "</s>"]
     assert words_of_tokens(tokens, text) == [0, 0, 0, 1, 1, 2, 2, 3, 4, 4, 5, None]
     assert words_of_tokens(["</s>"], "") == [None]
+    assert words_of_tokens(["↥", "über", "m", "än", "ner", "</s>"], "Über MÄNNER") == [0, 0, 1, 1, 1, None]
 
 
 def test_weights_of_words_are_those_of_their_tokens(bundled):

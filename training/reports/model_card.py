@@ -150,6 +150,7 @@ def _variables(
             _stage(stage, options.dataset if _same_training_files(stage, run) else None) for stage in _stages(run)
         ],
         "notes": options.notes,
+        "robustness": _robustness(options),
         "example_source": json.dumps(tag + options.example[0].removeprefix(tag), ensure_ascii=False),
         "example_target": options.example[1],
     }
@@ -202,6 +203,17 @@ def _results(
     for path in _evaluation_files(options.evaluations):
         rows += _evaluation_rows(path, run, options.dataset, model_decoding)
     return _each_once(rows)
+
+
+def _robustness(options: CardOptions) -> list[dict[str, str]]:
+    """For each evaluation of robustness a row: BLEU without case in each form, and the share that is lost."""
+    rows = []
+    for path in _evaluation_files(options.evaluations):
+        evaluation = read_results(path)
+        if forms := evaluation.get("robustness"):
+            row = {"data": _corpus_name(evaluation["corpus"], "test", options.dataset)}
+            rows.append(row | {name: f"{each['lowercase']:.1f} ({each['lost']:.0%})" for name, each in forms.items()})
+    return rows
 
 
 def _by_direction(result: Any) -> dict[str, dict[str, dict[str, Any]]]:

@@ -128,6 +128,19 @@ def test_files_of_one_name_are_told_apart_by_their_folders(make_run, write_card)
     assert "/home/someone" not in card
 
 
+def test_robustness_is_a_table(make_run, write_card, tmp_path):
+    run, path = make_run(), tmp_path / "evaluation.json"
+    forms = {
+        "clean": {"score": 29.0, "lowercase": 30.0, "lost": 0.0},
+        "upper_case": {"score": 20.0, "lowercase": 27.0, "lost": 0.1},
+    }
+    path.write_text(json.dumps({**EVALUATION, "robustness": forms}))
+    card = write_card(run, evaluations=[path])
+    assert "| data | clean | upper_case |\n|---|---|---|\n| wmt/wmt14 (en-de) | 30.0 (0%) | 27.0 (10%) |\n" in card
+    path.write_text(json.dumps(EVALUATION))
+    assert "upper_case" not in write_card(run, evaluations=[path])
+
+
 def test_evaluations_say_how_they_differ_from_the_model(make_run, write_card, tmp_path):
     run, path = make_run(), tmp_path / "evaluation.json"
     path.write_text(json.dumps({**EVALUATION, "model": str(run / "model")}))

@@ -42,6 +42,7 @@ from vanilla_transformer.models.search_options import (
     require_supported,
     require_values,
 )
+from vanilla_transformer.models.tokenization_vanilla_transformer import CAPITAL_MARK
 
 from .confidence import Calibration, Word, calibration_of, words_of
 from .glossary import Glossary, continuing_tokens
@@ -315,6 +316,13 @@ class Translator:
     def directions(self) -> Directions:
         """The directions that the model records; none if it does not say."""
         return self._convention.directions
+
+    @cached_property
+    def marks_capitals(self) -> bool:
+        """Whether translations are written with marks for capitals, which have no text of their own."""
+        with _TOKENIZER_LOCK:
+            ids = self.target_tokenizer(text_target=CAPITAL_MARK, add_special_tokens=False)["input_ids"]
+            return not self.target_tokenizer.decode(ids).strip()
 
     @cached_property
     def calibration(self) -> Calibration | None:

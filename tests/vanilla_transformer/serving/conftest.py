@@ -46,6 +46,8 @@ class UpperCaseTranslator:
                 raise ValueError("secret of /etc/passwd")
         return [[Hypothesis(text.upper() + "!" * rank, -1.0 - rank) for rank in range(n_best)] for text in texts]
 
+    marks_capitals = False
+
     def number_of_tokens(self, text, *, target=False):
         return len(text.split()) + 1
 

@@ -90,6 +90,7 @@ def test_an_architecture_that_cannot_be_built_is_named(tokenizer, arguments, mes
 
 def test_a_trained_model_has_the_architecture_it_has(tmp_path, tokenizer):
     make_model(ModelArguments(preset="tiny", model_config=SMALL), tokenizer).save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
     path = str(tmp_path)
     with pytest.raises(ValueError, match=r"model_type='t5', but the trained model .* is a vanilla_transformer"):
         make_model(ModelArguments(model_type="t5", model_name_or_path=path), tokenizer)

@@ -99,3 +99,14 @@ def test_make_translate(given):
     assert lines[:4] == [f"{language}\t{each}" for language, each in zip(("de", "fr", "es", "zh"), there, strict=True)]
     assert lines[4:] == [f"en\t{each}" for each in everyday(there, target_lang="en")]
     assert "hungry" in lines[4] or not given
+
+
+def test_everyday_translates_any_case():
+    everyday = Translator.from_pretrained("everyday")
+    text = "Where is the nearest train station?"
+    for language in ("de", "fr", "es"):
+        small, capitals, heading = everyday([text, text.upper(), text.title()], target_lang=language)
+        assert capitals == small.upper()
+        assert heading.lower() == small.lower()
+    assert Translator.from_pretrained("everyday-en-de").marks_capitals
+    assert not Translator.from_pretrained("multi30k-en-de-tiny").marks_capitals

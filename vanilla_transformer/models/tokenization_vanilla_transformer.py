@@ -47,7 +47,6 @@ INSIDE = "‿"
 # Before a word with a capital and after a word in capitals. In a text itself they are lost.
 CAPITAL_MARK, CAPITALS_MARK = "↥", "⇪"
 _MARKS = f"[{CAPITAL_MARK}{CAPITALS_MARK}]"
-_LETTER = r"[\p{Lu}\p{Ll}]"  # of a script that has capitals
 
 _NORMALIZERS: dict[str, list[Any]] = {"nfc": [normalizers.NFC()], "nfkc": [normalizers.NFKC()], "none": []}
 
@@ -206,17 +205,17 @@ def _marking(capitals: str) -> list[Any]:
     The mark of a single capital stands before the space in front of it, so that the word and its space stay together.
     A word in capitals has two or more letters and one mark behind it. In a word of both, each capital is a single one.
     """
-    capital = f"[{capitals}]"
-    of_mixed_word, single_letter = rf"{capital}{_LETTER}*\p{{Ll}}", rf"{capital}(?!{_LETTER})"
+    capital, letter = f"[{capitals}]", _letter(capitals)
+    of_mixed_word, single_letter = rf"{capital}{letter}*\p{{Ll}}", f"{capital}(?!{letter})"
     marked = "|".join(
         [
             f"(?= (?:{of_mixed_word}|{single_letter}))",
             f"(?<! )(?={of_mixed_word})",
-            rf"(?<![ \p{{Lu}}\p{{Ll}}])(?={single_letter})",
+            f"(?<! |{letter})(?={single_letter})",
             rf"(?<=\p{{Ll}})(?={capital})",
         ]
     )
-    ends_word_in_capitals = rf"(?<={capital}{capital})(?!{_LETTER})"
+    ends_word_in_capitals = f"(?<={capital}{capital})(?!{letter})"
     # A replacement at the very beginning of a text is lost: something stands there meanwhile.
     return [
         normalizers.Prepend(CAPITALS_MARK),
@@ -227,11 +226,16 @@ def _marking(capitals: str) -> list[Any]:
     ]
 
 
+def _letter(capitals: str) -> str:
+    """A letter of a word that can be in capitals: scripts without capitals, and other capitals, end it."""
+    return rf"[{capitals}\p{{Ll}}]"
+
+
 def _unmarking(capitals: str) -> list[Any]:
     """Decoding steps that write capitals in place of small letters with a mark, and drop the marks."""
 
     def marked(small: str) -> Regex:
-        return Regex(rf"(?<={CAPITAL_MARK}|{CAPITAL_MARK} ){small}|{small}(?={_LETTER}*{CAPITALS_MARK})")
+        return Regex(f"(?<={CAPITAL_MARK}|{CAPITAL_MARK} ){small}|{small}(?={_letter(capitals)}*{CAPITALS_MARK})")
 
     steps = [decoders.Replace(marked(letter.lower()), letter) for letter in capitals]
     return [*steps, decoders.Replace(Regex(_MARKS), "")]

@@ -102,6 +102,7 @@ def test_capitals_have_one_small_letter_that_has_no_other():
         ("I, (Ärger) and A", "↥ i, (↥ärger) and↥ a"),
         ("iPhone McDonald USAs", " i↥phone↥ mc↥donald↥ u↥s↥as"),
         ("U-BAHN  Öl", "↥ u-bahn⇪ ↥ öl"),
+        ("A𝕬 T恤", "↥ a𝕬↥ t恤"),
         ("small", " small"),
     ],
 )

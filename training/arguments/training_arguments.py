@@ -123,8 +123,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
     augmentation: dict | str | None = key(
         None,
         'Adds training pairs in forms that people type, each with its rate, for example {"upper_case": 0.03, "typos": '
-        "0.05}: upper_case, title_case, lower_case, no_punctuation, typos, one_clause, "
-        "two_sentences, copied.",
+        "0.05}: upper_case, title_case, lower_case, no_punctuation, typos, one_clause, two_sentences, copied.",
     )
     prefix_replace: float = key(0.0, "Share of decoder input tokens to replace by random tokens.")
     prefix_drop: float = key(0.0, "Share of decoder input tokens to replace by <unk>.")

@@ -2,6 +2,9 @@
 
 An engine translates 30 sentences in little more time than one. So a request waits a few milliseconds for others. While
 the engine works, new sentences gather for the next batch.
+
+Clients that wait for their answers would send their next sentences all at once, and the engine would rest meanwhile. So
+of many sentences, half are left to the next batch: the engine has them while the answers to the others go out.
 """
 
 import asyncio
@@ -39,10 +42,13 @@ class Batching:
     Args:
         seconds: How long the first sentence of a batch waits for others.
         max_sentences: Sentences in a batch. `Translator` sorts them by length and makes its own batches of them.
+        halve_from: The number of waiting sentences from which on half of them are left to the next batch; `None` for a
+            GPU, on which a batch takes as long as its half.
     """
 
     seconds: float = 0.005
     max_sentences: int = 128
+    halve_from: int | None = 16
 
 
 class BatchingTranslator:
@@ -129,9 +135,10 @@ class BatchingTranslator:
     def _next_batch(self) -> list[Waiting]:
         """Takes the sentences that have waited longest, with the same options, from the queue."""
         options = next((job.options for job in self._waiting.values()), ())
-        same = (number for number, job in self._waiting.items() if job.options == options)
-        numbers = list(itertools.islice(same, self._batching.max_sentences))
-        return [self._waiting.pop(number) for number in numbers]
+        same = [number for number, job in self._waiting.items() if job.options == options]
+        if self._batching.halve_from is not None and len(same) >= self._batching.halve_from:
+            same = same[: (len(same) + 1) // 2]
+        return [self._waiting.pop(number) for number in same[: self._batching.max_sentences]]
 
     async def _translate_batch(self, batch: list[Waiting]) -> None:
         self._observe(len(batch))

@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -75,6 +75,8 @@ class ServedModel:
             )
         # What requests get that set nothing, for clients to see.
         self.defaults = asdict(options_of(model, **self.decoding))
+        if str(getattr(model, "device", "cpu")) != "cpu":
+            self.batching = replace(self.batching, halve_from=None)
         self.queue = BatchingTranslator(self._translate, self.batching, self.limits.max_waiting, self.observe_batch)
         self._attention_thread = ThreadPoolExecutor(1, thread_name_prefix="attention")
 

@@ -53,9 +53,18 @@ def test_requests_are_translated_together_and_each_gets_its_own_answer():
         return requests, await asyncio.gather(*(texts(translator, request) for request in requests))
 
     engine, sizes = Engine(), []
-    requests, answers = run(test, engine, Batching(0.001, 64), observe=sizes.append)
+    requests, answers = run(test, engine, Batching(0.001, 64, halve_from=None), observe=sizes.append)
     assert answers == [[text.upper() for text in request] for request in requests]
     assert sizes == [64, 36]
+
+
+def test_half_of_many_sentences_are_left_for_the_engine_while_answers_go_out():
+    async def test(translator):
+        return await asyncio.gather(*(texts(translator, [str(index)]) for index in range(50)))
+
+    sizes = []
+    assert run(test, Engine(), Batching(0.001, 20, halve_from=16), observe=sizes.append) == [[str(i)] for i in range(50)]
+    assert sizes == [20, 15, 15]
 
 
 def test_different_options_are_different_batches():

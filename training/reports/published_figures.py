@@ -39,9 +39,11 @@ def _direction(difference: float) -> int:
     return 0 if abs(difference) < SAME else 1 if difference > 0 else -1
 
 
-def rank_correlation(rows: Mapping[str, Mapping[str, Any]]) -> float:
-    """Spearman's correlation of published and our figures; equal figures share the mean of their ranks."""
-    return correlation(*(_ranks([row[side] for row in rows.values()]) for side in ("published", "ours")))
+def rank_correlation(rows: Mapping[str, Mapping[str, Any]]) -> float | None:
+    """Spearman's correlation of published and our figures; equal figures share the mean of their ranks. `None` where all
+    figures of one side are equal, or if there is one variant."""
+    published, ours = (_ranks([row[side] for row in rows.values()]) for side in ("published", "ours"))
+    return None if 1 in (len(set(published)), len(set(ours))) else correlation(published, ours)
 
 
 def _ranks(values: Sequence[float]) -> list[float]:
@@ -54,7 +56,9 @@ def describe(rows: Mapping[str, Mapping[str, Any]]) -> str:
     spreads = [max(row["seeds"]) - min(row["seeds"]) for row in rows.values() if len(row["seeds"]) > 1]
     seeds = f"seeds differ by up to {max(spreads):.3f}" if spreads else "one seed"
     where = f"disagreement at {', '.join(disagreeing)}" if disagreeing else "no disagreement"
-    return f"Rank correlation {rank_correlation(rows):.2f} over {len(rows)} variants, {seeds} nats; {where}."
+    ranks = rank_correlation(rows)
+    correlated = "No rank correlation" if ranks is None else f"Rank correlation {ranks:.2f}"
+    return f"{correlated} over {len(rows)} variants, {seeds} nats; {where}."
 
 
 def plot_published(rows: Mapping[str, Mapping[str, Any]], picture: Path) -> None:

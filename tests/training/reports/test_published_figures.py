@@ -45,3 +45,10 @@ def test_the_sentence_names_what_disagrees_and_the_picture_is_drawn(rows, tmp_pa
     assert describe(rows).endswith("over 5 variants, seeds differ by up to 0.040 nats; disagreement at other.")
     plot_published(rows, tmp_path / "published.png")
     assert (tmp_path / "published.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("losses", [{"base": [2.0]}, {"base": [2.0], "deep": [2.0], "narrow": [2.0]}])
+def test_one_variant_and_equal_losses_have_no_correlation(losses):
+    rows = compare_with_published(PUBLISHED, losses)
+    assert rank_correlation(rows) is None
+    assert describe(rows).startswith(f"No rank correlation over {len(losses)} variants, one seed")

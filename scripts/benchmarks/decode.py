@@ -254,6 +254,8 @@ class Decoders:
             systems["Translator int8"] = self.translator(beams, quantization="int8")
         if "ctranslate2" in self.available_engines() and self.target_tokenizer is None:
             systems["plain CTranslate2 script"] = self.plain_script(beams)
+            if beams == 1:  # a score, as the Translator has it, takes a softmax over the vocabulary at each step
+                systems["plain CTranslate2 script, scores"] = self.plain_script(beams, return_scores=True)
         for engine in self.available_engines():
             for quantization in (self.dtype, "int8"):
                 name = f"Translator, {ENGINES[engine][0]} {quantization}".removesuffix(" float32")
@@ -310,7 +312,7 @@ class Decoders:
         translator = self.converted[kind]
         return lambda: list(translator(self.lines, **self.options(beams)))
 
-    def plain_script(self, beams: int) -> Callable[[], list[str]]:
+    def plain_script(self, beams: int, **options: Any) -> Callable[[], list[str]]:
         """What a short script with `ctranslate2` and `tokenizers` does, with the same converted model and beams as the
         Translator: the engine sorts the lines and makes its own batches."""
         self.translator(beams, backend="ctranslate2", quantization=self.dtype)  # converts
@@ -326,6 +328,7 @@ class Decoders:
             **{"beam_size": beams, "patience": patience, "num_hypotheses": beams * patience},
             **{"max_decoding_length": longest, "min_decoding_length": length or 0},
             **{"max_batch_size": translator.max_tokens, "batch_type": "tokens"},
+            **options,
         }
 
         def translate() -> list[str]:

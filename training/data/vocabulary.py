@@ -6,6 +6,7 @@ language are whole before subwords are learned from them: otherwise many Chinese
 
 import copy
 import json
+import logging
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
@@ -33,6 +34,8 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import (
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION, copies, temperature_weights
 
+
+logger = logging.getLogger(__name__)
 
 WITHOUT_SPACES = ("zh", "ja", "th", "lo", "km", "my")  # languages whose text is counted in characters
 COVERAGE = 0.9995  # of the characters of each language, with several directions
@@ -98,8 +101,18 @@ def extend_vocabulary(
     vocabulary = tokenizer.get_vocab()
     missing = [merge for merge in merges_of_characters(characters) if "".join(merge) not in vocabulary]
     longer = extended(with_merges(tokenizer, missing), _all(texts), options.added_subwords, options.min_frequency)
+    if lost := [letter for letter in capitals_in(_all(texts)) if _is_lost(letter, tokenizer)]:
+        logger.warning(
+            f"The vocabulary has no capitals {', '.join(lost[:20])}{', …' * (len(lost) > 20)}: they are read as small "
+            "letters. new_vocabulary with mark_capitals makes one that has them."
+        )
     save_tokenizers(folder, longer)
     return len(longer)
+
+
+def _is_lost(letter: str, tokenizer: PreTrainedTokenizerBase) -> bool:
+    ids = tokenizer(letter, add_special_tokens=False)["input_ids"]
+    return tokenizer.decode(ids) != letter
 
 
 def tagged_languages(text: Dataset | IterableDataset) -> list[str]:

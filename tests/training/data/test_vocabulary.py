@@ -79,6 +79,17 @@ def test_subwords_are_learned_from_the_new_languages_alone(tmp_path):
     assert all(each in text for each in whole)
 
 
+def test_capitals_of_a_new_language_that_a_vocabulary_does_not_mark_are_named(tmp_path, caplog):
+    czech = ["Čau, Řehoři.", "Šel domů.", "Ano."]
+    options = VocabularyArguments(added_subwords=5, min_frequency=1)
+    for capitals, warnings in (("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 1), ("", 0)):
+        tokenizer = train_tokenizer(ENGLISH, vocab_size=400, capitals=capitals, show_progress=False)
+        caplog.clear()
+        extend_vocabulary(corpus(cs=czech), tokenizer, options, tmp_path / str(warnings), known=["en"])
+        assert len(caplog.records) == warnings
+        assert not warnings or "no capitals Č, Ř, Š: they are read as small letters" in caplog.text
+
+
 def test_characters_that_do_not_fit_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"vocab_size=270 .* character_coverage"):
         learn_vocabularies(corpus(zh=CHINESE), VocabularyArguments(vocab_size=270), tmp_path)

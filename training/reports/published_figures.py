@@ -40,8 +40,8 @@ def _direction(difference: float) -> int:
 
 
 def rank_correlation(rows: Mapping[str, Mapping[str, Any]]) -> float | None:
-    """Spearman's correlation of published and our figures; equal figures share the mean of their ranks. `None` where all
-    figures of one side are equal, or if there is one variant."""
+    """Spearman's correlation of published and our figures; equal figures share the mean of their ranks. `None` if
+    there is one variant, or if all figures of one side are equal."""
     published, ours = (_ranks([row[side] for row in rows.values()]) for side in ("published", "ours"))
     return None if 1 in (len(set(published)), len(set(ours))) else correlation(published, ours)
 

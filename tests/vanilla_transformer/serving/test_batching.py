@@ -60,10 +60,11 @@ def test_requests_are_translated_together_and_each_gets_its_own_answer():
 
 def test_half_of_many_sentences_are_left_for_the_engine_while_answers_go_out():
     async def test(translator):
-        return await asyncio.gather(*(texts(translator, [str(index)]) for index in range(50)))
+        return await asyncio.gather(*(texts(translator, [str(number)]) for number in range(50)))
 
     sizes = []
-    assert run(test, Engine(), Batching(0.001, 20, halve_from=16), observe=sizes.append) == [[str(i)] for i in range(50)]
+    answers = run(test, Engine(), Batching(0.001, 20, halve_from=16), observe=sizes.append)
+    assert answers == [[str(number)] for number in range(50)]
     assert sizes == [20, 15, 15]
 
 

@@ -3,8 +3,8 @@
 An engine translates 30 sentences in little more time than one. So a request waits a few milliseconds for others. While
 the engine works, new sentences gather for the next batch.
 
-Clients that wait for their answers would send their next sentences all at once, and the engine would rest meanwhile. So
-of many sentences, half are left to the next batch: the engine has them while the answers to the others go out.
+Clients that get their answers together would send their next sentences together, too, and the engine would rest until
+then. So of many sentences, half are left to the next batch: the engine has them while the answers go out.
 """
 
 import asyncio

@@ -60,7 +60,8 @@ class EqualWork:
             "this model, beam_search": partial(self._generate, self.model, beams, **search),
         }
         if "ctranslate2" in self.engines:
-            systems["CTranslate2"] = self._ctranslate2(beams)
+            systems["CTranslate2"] = self._ctranslate2(beams, "float32")
+            systems["CTranslate2 int8"] = self._ctranslate2(beams, "int8")
         if "onnx" in self.engines:
             systems["ONNX Runtime, beam_search"] = partial(self._generate, self.onnx_model, beams, **search)
         return systems
@@ -80,10 +81,10 @@ class EqualWork:
         rows = model.generate(**batch, num_beams=beams, max_new_tokens=self.length, **penalty, **options)
         return [rows.shape[1] - 1] * len(rows)
 
-    def _ctranslate2(self, beams: int) -> System:
+    def _ctranslate2(self, beams: int, quantization: str) -> System:
         engine = ctranslate2_converter.require_ctranslate2()
         with tempfile.TemporaryDirectory() as folder:
-            ctranslate2_converter.export(self.model, self.tokenizer, folder)
+            ctranslate2_converter.export(self.model, self.tokenizer, folder, quantization=quantization)
             translator = engine.Translator(folder, intra_threads=torch.get_num_threads())
 
         def translate() -> list[int]:

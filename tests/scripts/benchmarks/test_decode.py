@@ -66,7 +66,7 @@ def test_equal_work_has_the_same_number_of_steps_for_all(text, capsys, rows):
     printed = capsys.readouterr().out
     assert "beam 4, 4 sentences" in printed
     assert "no translation ends before" in printed
-    assert rows(printed, "MarianMT generate", "this model, beam_search", "CTranslate2")
+    assert rows(printed, "MarianMT generate", "this model, beam_search", "CTranslate2", "CTranslate2 int8")
 
 
 def test_hypotheses_that_end_are_not_equal_work(text):

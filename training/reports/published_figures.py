@@ -54,11 +54,11 @@ def describe(rows: Mapping[str, Mapping[str, Any]]) -> str:
     """Says how alike the ranks are, how far seeds differ, and which variants disagree."""
     disagreeing = [name for name, row in rows.items() if row["disagrees"]]
     spreads = [max(row["seeds"]) - min(row["seeds"]) for row in rows.values() if len(row["seeds"]) > 1]
-    seeds = f"seeds differ by up to {max(spreads):.3f}" if spreads else "one seed"
+    seeds = f"seeds differ by up to {max(spreads):.3f} nats" if spreads else "one seed"
     where = f"disagreement at {', '.join(disagreeing)}" if disagreeing else "no disagreement"
     ranks = rank_correlation(rows)
     correlated = "No rank correlation" if ranks is None else f"Rank correlation {ranks:.2f}"
-    return f"{correlated} over {len(rows)} variants, {seeds} nats; {where}."
+    return f"{correlated} over {len(rows)} variants, {seeds}; {where}."
 
 
 def plot_published(rows: Mapping[str, Mapping[str, Any]], picture: Path) -> None:

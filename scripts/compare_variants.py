@@ -13,7 +13,8 @@ evaluates during training. With --seeds 1 2, every variant is trained twice.
 
 A recipe with published perplexities of its variants, such as table3_small, also gets published.png and published.json:
 our losses beside those, the correlation of ranks, and where the two disagree. With `second_seed`, variants that
-disagree are trained once more.
+disagree are trained once more. All are compared with the first variant of the recipe, and so not at all where --only
+leaves that out.
 
     vanilla variants table3_small
 """
@@ -110,6 +111,12 @@ class VariantArguments:
     def seeded(words: dict[str, list[str]], seeds: Sequence[int]) -> dict[str, list[str]]:
         return {f"{name}-{seed}": [*words[name], "--seed", str(seed)] for name in words for seed in seeds}
 
+    @property
+    def has_reference(self) -> bool:
+        """Whether there are published figures, and the first variant to compare with."""
+        assert isinstance(self.variants, dict)
+        return self.published is not None and next(iter(self.variants)) in (self.only or self.variants)
+
     def again(self, compared: Mapping[str, Mapping[str, Any]]) -> dict[str, list[str]]:
         """The runs with `second_seed`: of variants that disagree and, if there are any, of the first one."""
         disagreeing = [name for name, row in compared.items() if row["disagrees"]]
@@ -133,7 +140,7 @@ def main(argv: list[str] | None = None) -> None:
         runs = options.runs
         if not train_all(runs, argv, folder):
             return
-        if options.second_seed is not None:
+        if options.second_seed is not None and options.has_reference:
             more = options.again(compare_published(options, runs, folder))
             if not train_all(more, argv, folder):
                 return
@@ -142,7 +149,7 @@ def main(argv: list[str] | None = None) -> None:
         plot_losses({name: folder / name / "metrics.jsonl" for name in runs}, folder / "losses.png")
         write_comparison(rows, folder)
         print(f"\n{table(rows)}\n")
-        if options.published is not None:
+        if options.has_reference:
             compared = compare_published(options, runs, folder)
             write_json(folder / "published.json", {"correlation": rank_correlation(compared), "variants": compared})
             plot_published(compared, folder / "published.png")

@@ -334,8 +334,9 @@ class Decoders:
         def translate() -> list[str]:
             encoded = tokenizer.encode_batch(self.lines)
             results = engine.translate_batch([one.tokens for one in encoded], **options)
+            # A small text fills a part of the vocabulary: a model with random weights also writes the rest.
             ids = tokenizer.get_vocab()
-            return [tokenizer.decode([ids[token] for token in result.hypotheses[0]]) for result in results]
+            return [tokenizer.decode([ids.get(token, 0) for token in result.hypotheses[0]]) for result in results]
 
         return translate
 

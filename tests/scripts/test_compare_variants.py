@@ -81,6 +81,10 @@ def test_losses_stand_beside_published_perplexities_and_those_that_disagree_get_
     assert (folder / "published.png").stat().st_size > 1000
     assert "Rank correlation" in capsys.readouterr().out
 
+    (folder / "published.json").unlink()
+    compare_variants.main([*recipe, "--only", "none", *words[3:]])
+    assert not (folder / "published.json").exists(), "the others are compared with the first variant"
+
 
 def test_an_interrupted_run_ends_the_comparison(recipe, tmp_path, monkeypatch):
     calls = []

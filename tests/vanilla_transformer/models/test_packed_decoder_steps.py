@@ -17,6 +17,16 @@ from vanilla_transformer.models.packed_decoder_steps import _PACKED, PackedPasse
 SOURCES = [[5, 6, 7, 8, 9, 10, 2], [11, 12, 2], [13, 2], [14, 15, 16, 17, 2]]
 
 
+@pytest.fixture(autouse=True, params=["AVX2", "AVX512"])
+def order(request, monkeypatch):
+    """Weights in the order of either product, on any CPU that oneDNN knows."""
+    if not torch.backends.mkldnn.is_available():
+        pytest.skip("torch was built without oneDNN")
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: request.param)
+    monkeypatch.setattr(packed_decoder_steps, "LEAST_FOR_ONEDNN", 0)
+    return request.param
+
+
 @pytest.fixture
 def lively_model(make_model):
     """Larger weights than usual, so that hypotheses differ in words and lengths."""
@@ -152,12 +162,21 @@ def test_changed_weights_are_packed_again(lively_model, change):
     assert before.shape != after.shape or (before - after).abs().max() > 1e-4
 
 
+def test_rows_of_a_product_in_the_order_of_onednn_do_not_depend_on_each_other(order):
+    linear = nn.Linear(96, 384)
+    packed, states = pack(linear), torch.randn(40, 96)
+    assert packed.weight.is_mkldnn == (order == "AVX512")
+    assert_close(packed(states), linear(states))
+    assert_close(packed.add_to(torch.ones(40, 384), states), linear(states) + 1)
+    if order == "AVX512":
+        assert all(torch.equal(packed(states[:rows]), packed(states)[:rows]) for rows in (1, 2, 5, 16, 33))
+
+
 def test_unchanged_weights_are_packed_once_and_released_with_the_layer():
     layer = nn.Linear(4, 3)
     packed = pack(layer)
     assert pack(layer).weight is packed.weight
-    assert packed.weight.is_contiguous()
-    assert torch.equal(packed.weight.t(), layer.weight)
+    assert_close(packed(torch.eye(4)), layer(torch.eye(4)))
     number = len(_PACKED)
     del layer
     assert len(_PACKED) == number - 1

@@ -98,7 +98,7 @@ def measure(options: ServeBenchmarkArguments, loading: LoadingArguments) -> Iter
         f"{options.threads}, CPU",
         COLUMNS,
         {name: row(results, runs[OFFLINE]) for name, results in runs.items()},
-        drawn=["sentences/s"],
+        drawn=["to offline"],
         reference=OFFLINE,
         notes=["Latency: from sending a sentence to its answer. Differ: answers unlike the offline translation."],
     )

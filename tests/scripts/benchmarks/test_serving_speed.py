@@ -1,5 +1,11 @@
 """The server is measured with the offline translations as the reference."""
 
+import time
+from contextlib import nullcontext
+
+import torch
+
+from vanilla_transformer.scripts.benchmarks import benchmark, serving_speed
 from vanilla_transformer.scripts.benchmarks.serving_speed import Run, row
 
 
@@ -12,3 +18,17 @@ def test_a_row_has_speed_latency_and_differences():
     assert (round(measured["p50 ms"]), round(measured["p95 ms"])) == (100, 100)
     assert measured["differ"] == 2
     assert "p50 ms" not in row(reference, reference)
+
+
+def test_the_picture_shows_the_ratio_that_the_spread_is_of(text, model_folder, tmp_path, monkeypatch):
+    def load(address, lines, *_):
+        start = time.perf_counter()
+        return Run(time.perf_counter() - start, list(lines), [0.1] * len(lines))
+
+    monkeypatch.setattr(serving_speed, "serving", lambda *_: nullcontext("no address"))
+    monkeypatch.setattr(serving_speed, "load", load)
+    sizes = ["--sentences", "3", "--rounds", "2", "--threads", str(torch.get_num_threads())]
+    benchmark.main(
+        ["serve", "--model", str(model_folder), "--input", f"{text}.en", *sizes, "--output_dir", str(tmp_path / "kept")]
+    )
+    assert (tmp_path / "kept" / "picture.png").stat().st_size > 1000

@@ -27,8 +27,6 @@ def test_the_picture_shows_the_ratio_that_the_spread_is_of(text, model_folder, t
 
     monkeypatch.setattr(serving_speed, "serving", lambda *_: nullcontext("no address"))
     monkeypatch.setattr(serving_speed, "load", load)
-    sizes = ["--sentences", "3", "--rounds", "2", "--threads", str(torch.get_num_threads())]
-    benchmark.main(
-        ["serve", "--model", str(model_folder), "--input", f"{text}.en", *sizes, "--output_dir", str(tmp_path / "kept")]
-    )
+    words = ["--input", f"{text}.en", "--sentences", "3", "--rounds", "2", "--threads", str(torch.get_num_threads())]
+    benchmark.main(["serve", "--model", str(model_folder), *words, "--output_dir", str(tmp_path / "kept")])
     assert (tmp_path / "kept" / "picture.png").stat().st_size > 1000

@@ -115,7 +115,10 @@ class PackedLinear(NamedTuple):
     def __call__(self, states: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Returns the output [N, out], in the memory `out` where torch can write to it."""
         if self.weight.is_mkldnn:
-            return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")
+            # oneDNN keeps code and memory for each number of rows, and hypotheses have any.
+            more = (0, 0, 0, _rounded(len(states)) - len(states))
+            padded = F.pad(states, more)
+            return torch.ops.mkldnn._linear_pointwise(padded, self.weight, self.bias, "none", [], "")[: len(states)]
         if self.bias is None:
             return torch.mm(states, self.weight, out=out)
         return torch.addmm(self.bias, states, self.weight, out=out)
@@ -155,6 +158,12 @@ def _ordered(weight: torch.Tensor) -> torch.Tensor:
     if has_avx512 and weight.numel() >= LEAST_FOR_ONEDNN:
         return torch.ops.mkldnn._reorder_linear_weight(weight)
     return weight.t().contiguous()
+
+
+def _rounded(rows: int) -> int:
+    """Returns the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 and so on."""
+    step = max(1 << (rows.bit_length() - 2), 1) if rows > 1 else 1
+    return -(-rows // step) * step
 
 
 @lru_cache

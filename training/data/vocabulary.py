@@ -101,7 +101,8 @@ def extend_vocabulary(
     vocabulary = tokenizer.get_vocab()
     missing = [merge for merge in merges_of_characters(characters) if "".join(merge) not in vocabulary]
     longer = extended(with_merges(tokenizer, missing), _all(texts), options.added_subwords, options.min_frequency)
-    if lost := [letter for letter in capitals_in(_all(texts)) if _is_lost(letter, tokenizer)]:
+    lost = [letter for letter in capitals_in(_all(texts)) if _is_lost(letter, tokenizer)]
+    if lost and "A" not in lost:  # else the vocabulary has no capitals on purpose
         logger.warning(
             f"The vocabulary has no capitals {', '.join(lost[:20])}{', …' * (len(lost) > 20)}: they are read as small "
             "letters. new_vocabulary with mark_capitals makes one that has them."

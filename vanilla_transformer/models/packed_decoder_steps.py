@@ -7,7 +7,7 @@ A step is many small products. So their operands are laid out for them beforehan
   large ones have oneDNN's order, with which products on an AMD CPU take half the time. This is done at the first
   search. Later searches check that the weights are still the same.
 - Keys of the source are transposed. Keys and values of the target have room to grow, and so has their mask.
-- The logits of all steps are written to the same memory.
+- The logits of all steps are written to the same memory, where oneDNN does not make them.
 
 A decoder with anything that this module does not know runs layer by layer, as before: an adapter, a hook, a variant of
 the architecture, another type of weights, a GPU.
@@ -115,10 +115,11 @@ class PackedLinear(NamedTuple):
     def __call__(self, states: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Returns the output [N, out], in the memory `out` where torch can write to it."""
         if self.weight.is_mkldnn:
-            # oneDNN keeps code and memory for each number of rows, and hypotheses have any.
-            more = (0, 0, 0, _rounded(len(states)) - len(states))
-            padded = F.pad(states, more)
-            return torch.ops.mkldnn._linear_pointwise(padded, self.weight, self.bias, "none", [], "")[: len(states)]
+            # oneDNN keeps memory for each number of rows that it has seen. So there are few numbers.
+            rows = len(states)
+            if more := _rounded(rows) - rows:
+                states = F.pad(states, (0, 0, 0, more))
+            return torch.ops.mkldnn._linear_pointwise(states, self.weight, self.bias, "none", [], "")[:rows]
         if self.bias is None:
             return torch.mm(states, self.weight, out=out)
         return torch.addmm(self.bias, states, self.weight, out=out)

@@ -82,10 +82,11 @@ def test_subwords_are_learned_from_the_new_languages_alone(tmp_path):
 def test_capitals_of_a_new_language_that_a_vocabulary_does_not_mark_are_named(tmp_path, caplog):
     czech = ["Čau, Řehoři.", "Šel domů.", "Ano."]
     options = VocabularyArguments(added_subwords=5, min_frequency=1)
-    for capitals, warnings in (("ABCDEFGHIJKLMNOPQRSTUVWXYZ", 1), ("", 0)):
-        tokenizer = train_tokenizer(ENGLISH, vocab_size=400, capitals=capitals, show_progress=False)
+    cases = [({"capitals": "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}, 1), ({}, 0), ({"lowercase": True}, 0)]
+    for number, (case, warnings) in enumerate(cases):
+        tokenizer = train_tokenizer(ENGLISH, vocab_size=400, show_progress=False, **case)
         caplog.clear()
-        extend_vocabulary(corpus(cs=czech), tokenizer, options, tmp_path / str(warnings), known=["en"])
+        extend_vocabulary(corpus(cs=czech), tokenizer, options, tmp_path / str(number), known=["en"])
         assert len(caplog.records) == warnings
         assert not warnings or "no capitals Č, Ř, Š: they are read as small letters" in caplog.text
 

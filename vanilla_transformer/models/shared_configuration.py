@@ -31,16 +31,11 @@ class SharedConfiguration:
         class stays the same where a wrapper such as FSDP 2 changes the model's.
         """
         os.makedirs(save_directory, exist_ok=True)
-        before = self.__dict__.pop("auto_map", None)
+        self.__dict__.pop("auto_map", None)  # where it was loaded from: this folder may have no such code
         if MODELS.get(self.model_type, ("",))[0] == type(self).__name__:  # not a subclass from elsewhere
             custom_object_save(self, save_directory)
             self.auto_map = auto_map_of(self.model_type)
-        try:
-            super().save_pretrained(save_directory, **kwargs)  # type: ignore[misc]
-        finally:
-            self.__dict__.pop("auto_map", None)
-            if before is not None:
-                self.auto_map = before
+        super().save_pretrained(save_directory, **kwargs)  # type: ignore[misc]
 
     @property
     def output_vocab_size(self) -> int:

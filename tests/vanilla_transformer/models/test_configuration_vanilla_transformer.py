@@ -93,6 +93,7 @@ def test_save_and_load_keep_every_field(preset, tmp_path):
     loaded = AutoConfig.from_pretrained(tmp_path)
     for field in VanillaTransformerConfig.__annotations__:
         assert getattr(loaded, field) == getattr(config, field), field
+    assert loaded.to_diff_dict() == config.to_diff_dict()  # `auto_map` included
 
 
 def test_json_may_hold_an_integer_for_a_float(tmp_path):

@@ -77,7 +77,7 @@ def plan(
     each = batches_of_each_process(tokens, args.max_tokens, where.processes)
     batches = each * where.processes
     shape = (max(args.max_tokens // where.sentence_tokens, 1), where.sentence_tokens, where.sentence_tokens)
-    dtype = getattr(torch, args.precision)
+    dtype = getattr(torch, args.planned_precision)
     in_training = costs_of_update(shape_of_model(config), shape_of_batch(*shape), dtype=dtype)
     in_evaluation = costs_of_update(shape_of_model(config), shape_of_batch(*shape), dtype=dtype, training=False)
     parameters = shape_of_model(config).num_parameters()
@@ -94,7 +94,7 @@ def plan(
         "parameters": f"{parameters:,}",
         "FLOPs of an update": f"{flops:.3g}" + (f" (by formula {batches * formula:.3g})" if formula else ""),
         "memory of a process": f"{_size(in_training.peak_memory + buckets)} in training, "
-        f"{_size(in_evaluation.peak_memory)} in evaluation ({args.precision})",
+        f"{_size(in_evaluation.peak_memory)} in evaluation ({args.planned_precision})",
         "disk": f"{_size(checkpoint)} for a checkpoint, {_size((kept + 1) * checkpoint)} while one is written"
         if args.save_total_limit
         else f"{_size(checkpoint)} for each checkpoint; save_total_limit bounds their number",

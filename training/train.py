@@ -142,9 +142,9 @@ def _train(
     )
     if args.should_save:
         write_description(folder, model, corpus, datasets, args, digests)
-        print(
-            f"{corpus.report}\n{model.num_parameters():,} parameters, {len(tokenizers[0]):,} tokens in the vocabulary"
-        )
+        tokens = len(tokenizers[0])
+        print(f"{corpus.report}\n{model.num_parameters():,} parameters, {tokens:,} tokens in the vocabulary")
+        print(f"training in {args.precision}")
     trainer.train(resume_from_checkpoint=args.resume_from_checkpoint)
     if trainer.stopped_by_hand:
         if args.should_save:
@@ -173,6 +173,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
     results: dict[str, Any] = {
         **_load_final_weights(trainer, model, datasets.get("validation")),
         "ema_decay": args.ema_decay,
+        "precision": args.precision,
         "decoding": asdict(options_of(model)),
     }
     scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]

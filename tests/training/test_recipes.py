@@ -22,7 +22,7 @@ def test_a_recipe_is_understood_to_the_last_key(path):
     recipe = yaml.safe_load(path.read_text())
     has_text = {"dataset", "train_files"} & recipe.keys()
     files = [] if has_text else ["--train_files", "data/train"]  # finetune is for text of your own
-    options = ["--use_cpu", "--bf16", "false", *files]
+    options = ["--use_cpu", *files]
     if "variants" in recipe:
         parts = parse_arguments(compare_variants.TYPES, "", [str(path), *options])
     else:

@@ -5,6 +5,7 @@ from dataclasses import asdict
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from torch.testing import assert_close
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
@@ -60,6 +61,16 @@ def test_a_run_repeats_itself_from_the_recipe_it_wrote(recipe, tmp_path):
     train_script.main(recipe())
     train_script.main([str(tmp_path / "run" / "recipe.yaml"), "--output_dir", str(tmp_path / "again")])
     assert losses(tmp_path / "again") == losses(tmp_path / "run")
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_the_precision_that_auto_chose_is_said_and_kept(recipe, tmp_path, capsys, monkeypatch, computes):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx512_bf16": computes})
+    train_script.main(recipe(bf16="auto", max_steps=2, eval_strategy="no"))
+    precision = "bfloat16" if computes else "float32"
+    assert f"training in {precision}" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["precision"] == precision
+    assert yaml.safe_load((tmp_path / "run" / "recipe.yaml").read_text()).get("bf16", False) is computes
 
 
 def test_accumulating_four_batches_is_one_batch_of_all_four(recipe, tmp_path):

@@ -19,6 +19,7 @@ from vanilla_transformer.training.data.augmentation import require_rates
 from vanilla_transformer.training.evaluation.metrics import require_measures
 from vanilla_transformer.training.learning_rate import peak_rate
 from vanilla_transformer.training.objectives.cross_entropy import require_objective
+from vanilla_transformer.training.precision import computes_bfloat16
 
 
 # Arguments of the stock trainer that have another name here: name, library's default, what to set instead.
@@ -55,7 +56,6 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
 
     if TYPE_CHECKING:  # fields of the library that are set here
         gradient_accumulation_steps: int = 1
-        bf16: bool = False
         use_cpu: bool = False
         fp16: bool = False
 
@@ -74,6 +74,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         True, "Restore the state of callbacks on resume, such as the count of early stopping."
     )
     ddp_find_unused_parameters: bool | None = key(False, "Let DDP look for parameters without a gradient.")
+    bf16: bool | str = key(
+        False, "Compute in bfloat16; auto: where the hardware has it (AVX512-BF16, AMX, a GPU from Ampere on)."
+    )
     bf16_gradients: bool = key(
         False, "Exchange gradients between processes in bfloat16: half the traffic, less precise sums (DDP only)."
     )
@@ -151,9 +154,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         _require_loggers(self.report_to)
         for name in ("augmentation", "lr_scheduler_kwargs"):
             setattr(self, name, _mapping(name, getattr(self, name)))
-        use_cpu = self.use_cpu
+        use_cpu, accelerator = self.use_cpu, torch.accelerator.current_accelerator(check_available=True)
         # The library has bf16 on a CPU only if that is chosen.
-        self.use_cpu = use_cpu or torch.accelerator.current_accelerator(check_available=True) is None
+        self.use_cpu = use_cpu or accelerator is None
+        self._choose_precision("cpu" if self.use_cpu or accelerator is None else accelerator.type)
         super().__post_init__()
         self.use_cpu = use_cpu  # the same recipe may be resumed on a GPU
         self._choose_objective()
@@ -183,6 +187,11 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         self.include_num_input_tokens_seen = "non_padding"
 
     @property
+    def precision(self) -> str:
+        """The type that training computes in, which the launcher may have chosen: float32, bfloat16 or float16."""
+        return {"bf16": "bfloat16", "fp16": "float16"}.get(self.mixed_precision, "float32")
+
+    @property
     def loader_options(self) -> dict[str, Any]:
         """How a `DataLoader` makes batches: in workers, and in memory from which a device can copy by itself."""
         on_cpu = self.device.type == "cpu"
@@ -195,6 +204,14 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             "prefetch_factor": self.dataloader_prefetch_factor,
             "persistent_workers": self.dataloader_persistent_workers and workers > 0,
         }
+
+    def _choose_precision(self, device_type: str) -> None:
+        if self.bf16 == "auto":
+            self.bf16 = not self.fp16 and computes_bfloat16(device_type)
+        if not isinstance(self.bf16, bool):
+            raise ValueError(f"bf16={self.bf16!r} must be true, false or auto.")
+        if self.fp16 and device_type == "cpu":
+            raise ValueError("fp16=True: torch trains in float16 on GPUs only. On a CPU, set bf16 to auto instead.")
 
     def _choose_objective(self) -> None:
         for name, usual in WEIGHTED_OBJECTIVES.items():
@@ -328,8 +345,10 @@ class DescribedTrainingArguments(TranslationTrainingArguments):
     """The arguments of a run that other machines will make: this one needs no GPU for them."""
 
     def __post_init__(self) -> None:
-        self.precision = "bfloat16" if self.bf16 else "float16" if self.fp16 else "float32"
-        self.bf16 = self.fp16 = False
+        self.planned_precision = "bfloat16" if self.bf16 else "float16" if self.fp16 else "float32"
+        if self.bf16 in (True, "auto"):
+            self.bf16 = False
+        self.fp16 = False
         self.tf32, self.use_cpu = None, True
         super().__post_init__()
 

@@ -1,7 +1,7 @@
 """results.json, as a run and `vanilla evaluate` write it.
 
 An evaluation has the result of one test set. A run has a result for each of its sets under the name of the set, and
-beside them how the model was made (`averaged`, `ema_decay`, `decoding`). A result has
+beside them how the model was made (`averaged`, `ema_decay`, `precision`, `decoding`). A result has
 
     sacrebleu, chrf ...    {"score": 34.1, "signature": "nrefs:1|case:mixed|..."} for each measure of metrics.py
     loss, perplexity       in a run only

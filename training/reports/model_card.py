@@ -358,6 +358,7 @@ def _training(
     rows = [
         ("data", _corpus_name(recipe, "train", dataset) + (f", {pairs:,} pairs" if pairs else "")),
         ("hardware", _hardware(description)),
+        ("precision", read_results(run).get("precision")),
         ("time", f"{seconds / 60:,.0f} minutes" if seconds else None),
         ("seed", description.get("seed")),
         ("versions", ", ".join(f"{name} {number}" for name, number in versions.items())),

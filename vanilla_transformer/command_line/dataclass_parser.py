@@ -60,6 +60,11 @@ def as_bool(value: str | bool) -> bool:
     return value.lower() in TRUE
 
 
+def as_bool_or_word(value: str | bool) -> str | bool:
+    """Reads a boolean, or a word that the dataclass knows or refuses."""
+    return as_bool(value) if isinstance(value, bool) or value.lower() in (*TRUE, *FALSE) else value
+
+
 def _options_of(field: Field, hint: Any) -> dict[str, Any]:
     """The options of `add_argument` for a field of this type."""
     kind = _without_none(hint)
@@ -70,7 +75,7 @@ def _options_of(field: Field, hint: Any) -> dict[str, Any]:
         # `--overwrite` without a value is true. With a default of None, only a value says what is meant.
         is_flag = hint is bool or default not in (None, MISSING)
         flag = {"default": False if default is MISSING else default, "nargs": "?", "const": True} if is_flag else {}
-        return {"type": as_bool, **flag}
+        return {"type": as_bool_or_word if str in get_args(hint) else as_bool, **flag}
     if origin is Literal or (isinstance(kind, type) and issubclass(kind, Enum)):
         choices = get_args(kind) if origin is Literal else [choice.value for choice in kind]
         return {"type": _choice_among(choices), "choices": choices, **given}

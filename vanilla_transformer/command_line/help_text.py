@@ -15,7 +15,7 @@ DECODING = (*all_options(), "eval_beams")
 # Options of the library that almost every run needs.
 OFTEN_NEEDED = (
     *("output_dir", "resume_from_checkpoint", "seed", "num_train_epochs", "gradient_accumulation_steps"),
-    *("eval_strategy", "eval_steps", "save_steps", "save_total_limit", "use_cpu", "bf16"),
+    *("eval_strategy", "eval_steps", "save_steps", "save_total_limit", "use_cpu"),
 )
 # Rooms whose dataclasses several commands share, and which of their options `--help` shows.
 SHARED = ("vanilla_transformer.command_line", "vanilla_transformer.bulk_translation", "vanilla_transformer.training")
@@ -44,7 +44,6 @@ HELP = {
     "save_total_limit": "Number of checkpoints that are kept; older ones are deleted.",
     "seed": "Seed of weights, dropout and the order of batches.",
     "use_cpu": "Train on the CPU even if there is a GPU.",
-    "bf16": "Compute in bfloat16, on a GPU that has it or, with --use_cpu, on a CPU that has it (AVX512-BF16).",
 }
 LIBRARY_GROUP = "options of the library's trainer (transformers.Seq2SeqTrainingArguments)"
 

@@ -9,7 +9,7 @@ from dataclasses import field
 from itertools import zip_longest
 from typing import Any, NoReturn
 
-from vanilla_transformer.command_line.dataclass_parser import DataclassParser, as_bool
+from vanilla_transformer.command_line.dataclass_parser import DataclassParser, as_bool, as_bool_or_word
 from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
 from vanilla_transformer.command_line.program import program_name
 from vanilla_transformer.command_line.recipe_files import find_recipe, read_recipe
@@ -153,7 +153,7 @@ def _as_typed(name: str, value: Any, action: Action) -> Any:
     """Converts a recipe's value to what the command line would give, so that the same checks apply."""
     if value is None and action.default is not None:
         raise ValueError(f"The recipe has a key {name!r} without a value: give it one, or leave it out.")
-    takes_one = action.nargs != "+" and (action.type in (int, float, as_bool) or action.choices)
+    takes_one = action.nargs != "+" and (action.type in (int, float, as_bool, as_bool_or_word) or action.choices)
     if isinstance(value, list | dict) and takes_one:
         raise ValueError(f"The recipe has {name}={value!r}, but {name} takes one value.")
     if isinstance(value, str) and action.nargs == "+":

@@ -8,6 +8,7 @@ from transformers.integrations.integration_utils import INTEGRATION_TO_CALLBACK
 from vanilla_transformer.training.arguments import training_arguments
 from vanilla_transformer.training.arguments.run_arguments import parse_recipe
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.precision import computes_bfloat16
 
 
 @pytest.fixture
@@ -33,6 +34,8 @@ def test_a_weight_selects_r_drop(make_arguments):
         ({"max_steps": -2}, r"max_steps=-2 must be 1 or more"),
         ({"max_tokens": 0}, r"max_tokens=0 must be a whole number of 1 or more"),
         ({"bf16_gradients": True}, "in bfloat16 on GPUs only"),
+        ({"bf16": "maybe"}, "bf16='maybe' must be true, false or auto"),
+        ({"fp16": True}, "fp16=True: torch trains in float16 on GPUs only"),
         ({"lr_scheduler_kwargs": "[1]"}, r"lr_scheduler_kwargs='\[1\]' has no names"),
         ({"lr_scheduler_kwargs": "{power"}, r"lr_scheduler_kwargs='{power' is not valid JSON"),
         ({"augmentation": "[1]"}, r"augmentation='\[1\]' has no names"),
@@ -54,6 +57,25 @@ def test_bf16_needs_no_further_option_on_a_cpu(tmp_path):
     args = TranslationTrainingArguments(output_dir=str(tmp_path), bf16=True)
     assert args.device.type == "cpu"
     assert not args.use_cpu  # and the recipe does not say so: it may be resumed on a GPU
+
+
+@pytest.mark.parametrize("capability", ["avx512_bf16", "amx_bf16", None])
+def test_auto_is_bfloat16_where_the_cpu_computes_it(tmp_path, monkeypatch, capability):
+    monkeypatch.setattr(
+        torch.cpu, "get_capabilities", lambda: {"avx2": True} | ({capability: True} if capability else {})
+    )
+    args = TranslationTrainingArguments(output_dir=str(tmp_path), bf16="auto")
+    assert args.bf16 is (capability is not None)
+    assert args.precision == ("bfloat16" if capability else "float32")
+
+
+@pytest.mark.parametrize("computes", [True, False])
+def test_auto_does_not_take_a_gpu_that_emulates_bfloat16(monkeypatch, computes):
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation=True: including_emulation or computes
+    )
+    assert computes_bfloat16("cuda") is computes
+    assert not computes_bfloat16("mps")
 
 
 @pytest.mark.parametrize("given", ["tensorboard", ["tensorboard", "other"], ["none"], "none", None])

@@ -8,7 +8,7 @@ import pytest
 from transformers import Seq2SeqTrainingArguments
 from transformers.hf_argparser import HfArgumentParser, string_to_bool
 
-from vanilla_transformer.command_line.dataclass_parser import DataclassParser, as_bool
+from vanilla_transformer.command_line.dataclass_parser import DataclassParser, as_bool, as_bool_or_word
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.scripts.serve import LimitArguments, ServeArguments
 from vanilla_transformer.scripts.translate import TranslateArguments
@@ -31,11 +31,13 @@ class Kinds:
     files: list[str] = field(default_factory=list)
     short: str = field(default="x", metadata={"aliases": ["-s"], "help": "Short."})
     either: dict | str | None = None
+    switch: bool | str = False
     derived: int = field(default=0, init=False)
 
 
 COMMANDS = [Kinds, TranslateArguments, DecodingArguments, LoadingArguments, ServeArguments, LimitArguments]
 NAMES = ("option_strings", "dest", "nargs", "const", "default", "help")
+BOOLEANS = (string_to_bool, as_bool, as_bool_or_word)
 LIBRARYS = [TranslationTrainingArguments, Seq2SeqTrainingArguments]
 
 
@@ -44,7 +46,7 @@ def described(parser) -> list[dict]:
         {
             **{name: getattr(action, name) for name in NAMES},
             **{"required": action.required, "choices": action.choices and list(action.choices)},
-            "type": as_bool if action.type is string_to_bool else "choice" if action.choices else action.type,
+            "type": "bool" if action.type in BOOLEANS else "choice" if action.choices else action.type,
             "kind": type(action).__name__,
         }
         for action in parser._actions
@@ -64,3 +66,10 @@ def test_values_become_a_dataclass():
     assert found == Kinds(needed=3, level="off", on=False, files=["a", "b"], short="y")
     with pytest.raises(SystemExit):
         parser.parse_args(["--needed", "3", "--on", "perhaps"])
+
+
+@pytest.mark.parametrize(("words", "expected"), [([], False), (["--switch"], True), (["--switch", "no"], False)])
+def test_a_switch_may_have_a_word(words, expected):
+    parser = DataclassParser([Kinds])
+    assert parser.parse_args(["--needed", "3", *words]).switch is expected
+    assert parser.parse_args(["--needed", "3", "--switch", "auto"]).switch == "auto"

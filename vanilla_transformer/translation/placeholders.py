@@ -1,0 +1,102 @@
+"""Placeholders for the parts of a text that no translation changes: addresses, telephone numbers, codes, prices.
+
+    text, values = protect("Write to info@example.com before 10:30.")   # 'Write to ⟨1⟩ before ⟨2⟩.'
+    restore("Schreiben Sie vor ⟨2⟩ an ⟨1⟩.", values)     # 'Schreiben Sie vor 10:30 an info@example.com.'
+
+Whole numbers below 10,000 without a separator and ordinals stay in the text, because languages inflect and spell them.
+"""
+
+import re
+
+from .glossary import FIRST_LETTER_WITHOUT_SPACES
+
+
+MOST_PLACEHOLDERS = 9  # one digit each
+PLACEHOLDERS = tuple(f"⟨{number}⟩" for number in range(1, MOST_PLACEHOLDERS + 1))
+_PLACEHOLDER = re.compile("⟨([1-9])⟩")
+
+# Every repetition below is bounded, or its parts can't match the same letter: the time is linear in the text.
+_W = rf"[^\W{FIRST_LETTER_WITHOUT_SPACES}-\U0010ffff]"  # letters and digits of scripts with spaces between words
+_LETTER = rf"[^\W\d_{FIRST_LETTER_WITHOUT_SPACES}-\U0010ffff]"
+_START, _END = rf"(?<!{_W})", rf"(?!{_W})"
+_SPACE = "[ \u00a0\u2009\u202f]"
+
+_TOP_LEVELS = (
+    "com|org|net|edu|gov|mil|int|info|biz|name|io|dev|app|ai|co|tv|ly|gg|xyz|online|shop|"
+    "store|site|blog|cloud|club|news|social|tech|wiki|museum|travel|berlin|paris|london|eu|de|at|"
+    "ch|li|lu|fr|be|nl|es|pt|it|uk|ie|us|ca|mx|ar|cl|br|pe|uy|cn|hk|tw|jp|kr|sg|au|nz|"
+    "za|ru|ua|pl|cz|sk|hu|ro|bg|gr|tr|il|se|dk|fi|ee|lv|lt|hr|rs|si"
+)
+_TOP_LEVEL = f"(?:{_TOP_LEVELS}|{_TOP_LEVELS.upper()})"
+_LABELS = rf"(?:{_W}(?:{_W}|-){{0,62}}\.){{1,8}}"  # `docs.example.` of docs.example.com
+_IN_PATH = rf"(?:{_W}|[/#=&~%+$*@-])"
+_PATH = rf"(?:[.,;:!?']*(?:{_IN_PATH}|\((?:{_IN_PATH}|[.,;:!?'])*\)))"  # ends before punctuation of the sentence
+
+_NUMBER = rf"(?:[0-9]{{1,3}}(?:(?:{_SPACE}|['’])[0-9]{{3}})+(?:[.,][0-9]+)?(?![0-9])|[0-9]+(?:[.,][0-9]+)*)"
+_SIGN = r"(?:(?:US|AU|CA|NZ|HK|MX|NT|[ACRS])?\$|[€£¥￥¢₹₽₩₺₴₫₪₱₿฿])"
+_CURRENCY = (
+    "(?:EUR|USD|GBP|CHF|CNY|RMB|JPY|CAD|AUD|NZD|HKD|SGD|TWD|KRW|INR|MXN|ARS|CLP|BRL|SEK|NOK|DKK|PLN|CZK|HUF|RON|RUB|"
+    "UAH|TRY|ILS|THB|ZAR|BTC)"
+)
+_TIME = "[0-2]?[0-9]:[0-5][0-9](?::[0-5][0-9])?"
+_ORDINAL = rf"(?:st|nd|rd|th|er|re|e|ème|º|ª){_END}"
+
+_KINDS = {
+    "web address": rf"{_START}(?:(?:https?|ftp)://|www\.){_PATH}+",
+    "e-mail address": rf"{_START}{_W}(?:{_W}|[.%+-]){{0,63}}@{_LABELS}[A-Za-z]{{2,24}}{_END}",
+    "domain": rf"{_START}{_LABELS}{_TOP_LEVEL}(?!{_W}|-|@)(?::[0-9]{{2,5}})?(?:[/?#]{_PATH}+|/)?",
+    "handle": rf"{_START}@{_LETTER}(?:[.-]?{_W}){{1,40}}(?:@{_LABELS}[A-Za-z]{{2,24}})?{_END}",
+    "tag": rf"{_START}#[0-9]{{0,8}}{_LETTER}{_W}*",
+    "price": rf"{_START}(?:{_SIGN}|{_CURRENCY}){_SPACE}?{_NUMBER}(?![0-9])"
+    rf"|{_START}{_NUMBER}{_SPACE}?(?:{_SIGN}(?![0-9])|{_CURRENCY}{_END})",
+    "date": rf"{_START}[0-9]{{1,4}}[/-][0-9]{{1,2}}[/-][0-9]{{1,4}}(?:T{_TIME}(?:\.[0-9]+)?Z?)?(?![0-9/-])",
+    "time": rf"{_START}{_TIME}(?![0-9:])",
+    "telephone number": rf"{_START}\+[0-9](?:[ \u00a0./()-]{{0,2}}[0-9]){{6,16}}(?![0-9])"
+    rf"|{_START}\([0-9]{{2,5}}\)[ \u00a0-]?[0-9](?:[ \u00a0-]?[0-9]){{4,11}}(?![0-9])"
+    rf"|{_START}0[0-9](?:[ \u00a0./-]?[0-9]){{4,12}}(?![0-9])"
+    rf"|{_START}[0-9]{{3}}-[0-9]{{4}}(?![0-9])"
+    rf"|{_START}[0-9]{{2,4}}(?:[ \u00a0.-][0-9]{{2,4}}){{2,7}}(?![0-9])",
+    "bank account": rf"{_START}[A-Z]{{2}}[0-9]{{2}}(?: ?[A-Z]{{4}})?(?: ?[0-9]{{4}}){{2,6}}(?: ?[0-9][0-9A-Z]{{3}})?"
+    rf"(?: ?[0-9]{{1,3}})?{_END}",
+    "code": rf"{_START}(?![0-9]{{1,2}}[AP]M)(?=[0-9/_-]{{0,20}}[A-Z][A-Z/_-]{{0,20}}[0-9])"  # a digit after a letter
+    rf"[A-Z0-9]+(?:[/_-][A-Z0-9]+)*{_END}",
+    "number": rf"{_START}[-−+±]?[vV]?(?:[0-9]{{1,3}}(?:(?:{_SPACE}|['’])[0-9]{{3}})+(?:[.,][0-9]+)?"
+    rf"|[0-9]+(?:[.,][0-9]+)+|[0-9]{{5,}})(?![0-9]|{_ORDINAL})",
+}
+_COPIED = re.compile("|".join(_KINDS.values()))
+
+
+def protect(text: str, most: int = MOST_PLACEHOLDERS) -> tuple[str, tuple[str, ...]]:
+    """Replaces what must be copied by `⟨1⟩`, `⟨2⟩` ..., and returns the values by number.
+
+    Args:
+        text: The text. One that contains a placeholder is returned as it is.
+        most: Number of placeholders at most; what comes after the last stays in the text.
+    """
+    values: list[str] = []
+    if most < 1 or _PLACEHOLDER.search(text):
+        return text, ()
+
+    def replace(match: re.Match[str]) -> str:
+        values.append(match[0])
+        return PLACEHOLDERS[len(values) - 1]
+
+    return _COPIED.sub(replace, text, count=min(most, MOST_PLACEHOLDERS)), tuple(values)
+
+
+def restore(text: str, values: tuple[str, ...]) -> str | None:
+    """Puts values back in place of their placeholders; `None` if one is missing, doubled or invented.
+
+    Placeholders of equal values may stand for each other.
+    """
+    if not values:
+        return text
+    numbers = [int(number) - 1 for number in _PLACEHOLDER.findall(text)]
+    if max(numbers, default=0) >= len(values) or sorted(values) != sorted(values[number] for number in numbers):
+        return None
+    return _PLACEHOLDER.sub(lambda match: values[int(match[1]) - 1], text)
+
+
+def is_copied(text: str) -> bool:
+    """Returns whether a text has nothing to translate: no letter outside what is copied, such as `42` or `😀`."""
+    return not any(letter.isalpha() for letter in _COPIED.sub("", text))

@@ -26,6 +26,7 @@ from vanilla_transformer.converters.to_ctranslate2 import (
     longest_sequence_of,
     require_expressible,
 )
+from vanilla_transformer.hub.process_locks import LOADING
 from vanilla_transformer.hub.saved_files import SavedConfig, read_config, read_generation_config
 from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions
@@ -113,6 +114,10 @@ class AutoBackend:
     @property
     def in_torch(self) -> Backend:
         """The model in torch, which is loaded when it is first asked for."""
+        return self._in_torch or self._load_once_in_torch()
+
+    @LOADING
+    def _load_once_in_torch(self) -> Backend:
         if self._in_torch is None:
             self._in_torch = self._load_in_torch()
         return self._in_torch

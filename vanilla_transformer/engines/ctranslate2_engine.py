@@ -38,6 +38,7 @@ from vanilla_transformer.converters.to_ctranslate2 import (
     require_ctranslate2,
     table_length,
 )
+from vanilla_transformer.hub.process_locks import LOADING
 from vanilla_transformer.hub.saved_files import (
     CONFIG,
     HUB_OPTIONS,
@@ -553,7 +554,7 @@ def _convert_and_keep(write: "Callable[[Path], None]", converted: Path, model_fo
     New files may have come from the Hub.
     """
     fingerprint = _fingerprint(model_folder)
-    with replacing(converted, wait=True) as folder:
+    with LOADING, replacing(converted, wait=True) as folder:  # conversion may load the model in torch
         write(folder)
         current = _fingerprint(model_folder)
         if fingerprint.items() <= current.items():

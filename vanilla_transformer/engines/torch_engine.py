@@ -1,6 +1,5 @@
 """Decoding in torch: any encoder-decoder of the library, with the search that its class names."""
 
-import threading
 from collections.abc import Callable, Sequence
 from inspect import signature
 from itertools import chain
@@ -13,14 +12,12 @@ from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, Pr
 from vanilla_transformer.converters.supported_models import aligning_heads, require_quantization
 from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
 from vanilla_transformer.hub.loading import find_device, load_model
+from vanilla_transformer.hub.process_locks import LOADING
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions
 
 from .engine import Attention, Generated, TokenIds
 from .int8_layers import QUANTIZATIONS, quantized
-
-
-_EAGER_COPY_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
 
 
 class TorchBackend:
@@ -203,7 +200,7 @@ class TorchBackend:
         The copy is made once and shares the model's weights. Switching the model itself would change what other
         threads compute.
         """
-        with _EAGER_COPY_LOCK:
+        with LOADING:
             if self._eager_copy is None or not _have_same_tensors(self._eager_copy, self._model):
                 eager_copy = copy_sharing_weights(self._model).eval()
                 eager_copy.set_attn_implementation("eager")

@@ -28,6 +28,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
+from .process_locks import LOADING
 from .saved_files import (
     GENERATION_CONFIG,
     HUB_OPTIONS,
@@ -45,6 +46,7 @@ from .saved_files import (
 QUANTIZED = "quantization_config"  # of a config whose weights the library itself unpacks
 
 
+@LOADING
 def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedModel:
     """Loads an encoder-decoder with all its weights, in evaluation mode.
 
@@ -58,10 +60,16 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
     """
     _require_readable_settings(name_or_path, **hub_options(options))
     _require_fitting_weights(name_or_path, trust_remote_code=trust_remote_code, **hub_options(options))
+    config = load_config(name_or_path, trust_remote_code=trust_remote_code, **hub_options(options))
+    dtype = _dtype_to_cast_to(config, options)
+    if dtype is not None:
+        options = {**options, "dtype": torch.get_default_dtype()}
     with errors_in_one_sentence(name_or_path):
         model, report = AutoModelForSeq2SeqLM.from_pretrained(
             find_model(name_or_path), trust_remote_code=trust_remote_code, output_loading_info=True, **options
         )
+    if dtype is not None:
+        _cast(model, dtype)
     if report["missing_keys"]:
         raise ValueError(
             f"{name_or_path} has no weights {min(report['missing_keys'])}: its files are not those of one whole "
@@ -69,6 +77,30 @@ def load_model(name_or_path: str | Path, *, trust_remote_code: bool = False, **o
         )
     require_finite(model, name_or_path)
     return model.eval()
+
+
+def _dtype_to_cast_to(config: PreTrainedConfig, options: dict[str, Any]) -> torch.dtype | None:
+    """Returns the type of a model's weights; `None` if `from_pretrained` must make them in it.
+
+    In any other type than torch's default, `from_pretrained` changes the default for all threads of the process. They
+    may translate meanwhile. Quantised weights and `device_map` leave no choice.
+    """
+    if getattr(config, QUANTIZED, None) or QUANTIZED in options or "device_map" in options:
+        return None
+    dtype = options.get("dtype") or options.get("torch_dtype") or "auto"
+    dtype = config.dtype if dtype == "auto" else dtype
+    dtype = getattr(torch, dtype, None) if isinstance(dtype, str) else dtype
+    return dtype if isinstance(dtype, torch.dtype) and dtype.is_floating_point else None
+
+
+def _cast(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Casts a model as if it had been loaded in that type."""
+    # transformers does not document which parts of a model, such as T5's `wo`, stay in float32.
+    kept = model._get_dtype_plan(dtype)
+    for name, tensor in chain(model.named_parameters(), model.named_buffers()):
+        if tensor.is_floating_point() and not kept.keys() & set(name.split(".")):
+            tensor.data = tensor.data.to(dtype)
+    model.config.dtype = dtype
 
 
 def load_config(name_or_path: str | Path, *, trust_remote_code: bool = False, **options: Any) -> PreTrainedConfig:

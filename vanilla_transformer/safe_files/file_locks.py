@@ -24,6 +24,17 @@ _HELD_CHANGED = threading.Condition()
 HELD_BY_ANOTHER = (errno.EACCES, errno.EAGAIN)
 
 
+def _forget_locks_of_parent() -> None:
+    """Makes the names free in a forked process: it inherits neither record locks nor the threads that have them."""
+    global _HELD_CHANGED
+    _HELD_CHANGED = threading.Condition()
+    _HELD.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks_of_parent)
+
+
 @contextmanager
 def locked_file(path: str | Path, *, wait: bool = False) -> Iterator[int]:
     """Opens a file, creates it if needed, locks it, and gives its descriptor.

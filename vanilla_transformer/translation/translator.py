@@ -16,7 +16,6 @@ Several threads may share one `Translator`.
 import logging
 import math
 import re
-import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from contextlib import nullcontext
@@ -32,6 +31,7 @@ from tokenizers.decoders import ByteLevel
 from vanilla_transformer.engines import Backend, backend_named
 from vanilla_transformer.engines.hardware import require_torch
 from vanilla_transformer.hub.languages import Directions, Languages, languages_of
+from vanilla_transformer.hub.process_locks import LOADING, TOKENIZING
 from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model, is_family
 from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.search_options import (
@@ -66,9 +66,6 @@ MOST_BEAMS_FOR_TERMS = 32  # more beams take time, and long terms are completed 
 LARGEST_EXPONENT = 709.0  # whose exponential is a number
 WITHOUT_TORCH = ("auto", "ctranslate2")  # engines that need no tokenizer of the library
 LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
-# A tokenizer has state: truncation, padding, and in MarianMT's the language. One thread at a time may use it. The lock
-# belongs to the module because a `Translator` with a lock could not be pickled. Tokenizing takes little of the time.
-_TOKENIZER_LOCK = threading.Lock()
 
 
 GlossaryOption = Glossary | Mapping[str, str] | None
@@ -181,6 +178,7 @@ class Translator:
         limits: `max_tokens`, `window`, `max_source_tokens` and `long_texts`, see `set_limits`.
     """
 
+    @LOADING
     def __init__(
         self,
         model: "PreTrainedModel",
@@ -219,6 +217,7 @@ class Translator:
         return translator
 
     @classmethod
+    @LOADING
     def from_pretrained(
         cls,
         name_or_path: str | Path | Sequence[str | Path],
@@ -320,7 +319,7 @@ class Translator:
     @cached_property
     def marks_capitals(self) -> bool:
         """Whether translations are written with marks for capitals, which have no text of their own."""
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             ids = self.target_tokenizer(text_target=CAPITAL_MARK, add_special_tokens=False)["input_ids"]
             return not self.target_tokenizer.decode(ids).strip()
 
@@ -475,7 +474,7 @@ class Translator:
     def number_of_tokens(self, text: str, *, target: bool = False) -> int:
         """Returns how many tokens the model reads for a source text, or writes for a target text, the end included."""
         _require_text(1, text)
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             encoded = self.target_tokenizer(text_target=text) if target else self.tokenizer(text)
         return len(encoded["input_ids"])
 
@@ -548,11 +547,11 @@ class Translator:
 
     def _limit_of_pieces(self) -> dict[str, Any]:
         """The length of a text in tokens as a function, and the longest text that the model reads."""
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             special = len(self.tokenizer("")["input_ids"])  # the end of sentence
 
         def length(text: str) -> int:
-            with _TOKENIZER_LOCK:
+            with TOKENIZING:
                 return len(self.tokenizer(text)["input_ids"]) - special
 
         return {"length": length, "limit": max(self._longest_text() - special, 1)}
@@ -631,7 +630,7 @@ class Translator:
         _require_text(number, text)
         if not text.strip():
             return None
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             first_tokens = self._convention.first_tokens(self.target_tokenizer, request.languages)
         prefix_ids = [self._start_token(), *first_tokens]
         if request.prefix:
@@ -648,13 +647,13 @@ class Translator:
     def _encode_part(self, number: int, text: str) -> list[int]:
         """Returns the ids of a part of a translation."""
         _require_text(number, text)
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
 
     def _encode_pair(self, number: int, source: str, target: str, languages: Languages) -> tuple[list[int], list[int]]:
         for text in (source, target):
             _require_text(number, text)
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             self._convention.set_languages(self.target_tokenizer, languages)
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
         if len(target_ids) > (limit := self._longest_text()):
@@ -665,7 +664,7 @@ class Translator:
         return self._encode(number, source, languages), target_ids
 
     def _encode(self, number: int, text: str, languages: Languages) -> list[int]:
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             self._convention.set_languages(self.tokenizer, languages)
             ids = self.tokenizer(self._convention.tagged(text, languages))["input_ids"]
         if len(ids) > (limit := self._longest_text()):
@@ -714,7 +713,7 @@ class Translator:
         )
         without = _without_impossible_terms(sources, scores, number)
         targets = [self._until_end(ids) for ids in sequences]
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             texts = self.target_tokenizer.batch_decode(targets, skip_special_tokens=True)
         hypotheses = [
             Hypothesis(text, score) for text, score in zip(texts, scores or repeat(None), strict=scores is not None)
@@ -734,7 +733,7 @@ class Translator:
     def _continues_word(self) -> "torch.Tensor | None":
         config = self.backend.config
         sizes = (getattr(config, name, None) for name in ("target_vocab_size", "decoder_vocab_size", "vocab_size"))
-        with _TOKENIZER_LOCK:
+        with TOKENIZING:
             return continuing_tokens(self.target_tokenizer, next(size for size in sizes if size))
 
     def _with_attention(
@@ -1007,7 +1006,7 @@ def _without_impossible_terms(
 
 def _readable_tokens(tokenizer: "AnyTokenizer", ids: list[int]) -> tuple[str, ...]:
     """Returns the text of each token, or what stands for it if it has no text: a mark, or its name."""
-    with _TOKENIZER_LOCK:
+    with TOKENIZING:
         names = [tokenizer.convert_ids_to_tokens(token_id) for token_id in ids]
         return tuple(
             tokenizer.decode([token_id]).strip() or ByteLevel().decode([name]).strip() or name

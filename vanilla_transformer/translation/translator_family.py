@@ -7,7 +7,6 @@
 A model is loaded when its first text comes.
 """
 
-import threading
 from collections.abc import Callable, Iterable, Iterator
 from itertools import count, islice
 from typing import Any
@@ -19,6 +18,7 @@ from vanilla_transformer.hub.languages import (
     common_languages,
     directions_of_members,
 )
+from vanilla_transformer.hub.process_locks import LOADING
 
 from .translator import Hypothesis, Request, TranslationProbability, Translator, requests_of
 
@@ -39,8 +39,10 @@ class TranslatorFamily(Translator):
         self.name, self.split_sentences = name, split_sentences
         self._load = load
         self._loaded: dict[str, Translator] = {}
-        self._lock = threading.Lock()
         self.set_limits(**limits)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_loaded": {}}  # a copy loads its own models
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_"):
@@ -67,11 +69,15 @@ class TranslatorFamily(Translator):
     def member(self, source_lang: str | None = None, target_lang: str | None = None) -> Translator:
         """Returns the model for these languages; one of them is enough if it decides."""
         name = choose_member(self.name, Languages(source_lang, target_lang))
-        with self._lock:
-            if name not in self._loaded:
-                self._loaded[name] = self._load(name)
-                self._loaded[name].set_limits(**self._limits)
-            return self._loaded[name]
+        return self._loaded.get(name) or self._load_once(name)
+
+    @LOADING
+    def _load_once(self, name: str) -> Translator:
+        if name not in self._loaded:
+            member = self._load(name)
+            member.set_limits(**self._limits)
+            self._loaded[name] = member
+        return self._loaded[name]
 
     def translate(
         self,

@@ -1,13 +1,24 @@
 """A whole model is loaded. Anything else gets one sentence that names the folder and the remedy."""
 
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
+from transformers import (
+    AutoModelForSeq2SeqLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    T5Config,
+    T5ForConditionalGeneration,
+    initialization,
+    pipeline,
+)
 
 from tests.remote_code import spread
-from tests.small_models import small_marian
+from tests.small_models import assert_same_weights, small_marian
 from vanilla_transformer import Translator, find_model
 from vanilla_transformer.converters.to_ctranslate2 import export
 from vanilla_transformer.engines.int8_layers import quantized
@@ -268,3 +279,69 @@ def test_nobody_is_asked_whether_to_run_the_code_of_a_folder(folder, tmp_path, m
 def test_one_model_of_a_family_is_needed_where_only_one_fits():
     with pytest.raises(ValueError, match=r"several models.*give everyday-en-de, .* or everyday-to-en"):
         find_model(EVERYDAY)
+
+
+# --- types and threads ---
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("make", ["vanilla", "rotary", "marian", "t5"])
+def test_a_type_is_that_of_from_pretrained_in_every_tensor(make, dtype, make_model, tmp_path):
+    models = {
+        "vanilla": make_model,
+        "rotary": lambda: make_model(position_encoding="rotary"),
+        "marian": small_marian,
+        "t5": lambda: T5ForConditionalGeneration(T5Config(vocab_size=23, d_model=16, d_kv=4, d_ff=32, num_layers=1)),
+    }
+    models[make]().save_pretrained(tmp_path / "float32")
+    models[make]().to(dtype).save_pretrained(tmp_path / "half")
+    for folder, options in (("float32", {"dtype": dtype}), ("half", {}), ("half", {"dtype": "auto"})):
+        expected = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / folder, **options)
+        loaded = load_model(tmp_path / folder, **options)
+        assert_same_weights(loaded, expected)
+        for (name, buffer), (_, other) in zip(loaded.named_buffers(), expected.named_buffers(), strict=True):
+            assert buffer.dtype == other.dtype, name
+            assert torch.equal(buffer, other), name
+        assert loaded.config.to_dict() == expected.config.to_dict()
+
+
+def test_the_default_type_of_other_threads_stays_while_a_model_is_loaded(make_model, tmp_path, monkeypatch):
+    make_model().to(torch.bfloat16).save_pretrained(tmp_path)
+    types = []
+    post_init = PreTrainedModel.post_init
+    monkeypatch.setattr(
+        PreTrainedModel, "post_init", lambda model: (types.append(torch.get_default_dtype()), post_init(model))
+    )
+    assert load_model(tmp_path).dtype == torch.bfloat16
+    assert set(types) == {torch.float32}
+
+
+def test_two_threads_load_one_after_the_other(folder, monkeypatch):
+    """`no_tie_weights` replaces a method for the whole process. Where two overlap, it stays replaced."""
+    original, no_tie_weights = PreTrainedModel.tie_weights, initialization.no_tie_weights
+    entering, both_inside, first_has_left = threading.Lock(), threading.Barrier(2), threading.Event()
+    entered = []
+
+    @contextmanager
+    def overlapping():
+        with entering:
+            patch = no_tie_weights()
+            patch.__enter__()
+            entered.append(patch)
+        with suppress(threading.BrokenBarrierError):
+            both_inside.wait(timeout=1)
+        try:
+            yield
+        finally:
+            if patch is not entered[0]:
+                first_has_left.wait(timeout=10)
+            patch.__exit__(None, None, None)
+            first_has_left.set()
+
+    monkeypatch.setattr(initialization, "no_tie_weights", overlapping)
+    try:
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(load_model, [folder, folder]))
+        assert PreTrainedModel.tie_weights is original
+    finally:
+        PreTrainedModel.tie_weights = original

@@ -1,14 +1,11 @@
 """Export a model to ONNX graphs, which ONNX Runtime and other engines run.
 
     vanilla convert onnx --model runs/demo/model --output_dir runs/demo/onnx
-    vanilla translate --model runs/demo/onnx --backend onnx --input news.en --output news.de
-
     vanilla convert onnx --model runs/demo/model --output_dir runs/demo/onnx-int8 --quantization int8
-    vanilla translate --model runs/demo/onnx-int8 --backend onnx --quantization int8 --input news.en --output news.de
 
 The folder holds three graphs (encoder, keys and values of the source, decoder with cache), config, decoding settings
-and tokenizers. The beam search is this package's own and not part of the graphs. It needs the extra onnx:
-pip install 'vanilla-transformer[onnx]'. The export of a small model takes half a minute.
+and tokenizers. The search is not part of the graphs: docs/decoding.md has a greedy one for ONNX Runtime. The command
+needs the extra onnx: pip install 'vanilla-transformer[onnx]'. The export of a small model takes half a minute.
 """
 
 from dataclasses import dataclass
@@ -16,7 +13,7 @@ from dataclasses import dataclass
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import load
-from vanilla_transformer.converters.to_onnx import MANIFEST, Quantization, export, require_onnx
+from vanilla_transformer.converters.to_onnx import GRAPHS, Quantization, export, require_onnx
 from vanilla_transformer.hub.loading import load_tokenizers
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
@@ -43,7 +40,7 @@ def main(argv: list[str] | None = None) -> None:
 def export_model(options: ExportArguments) -> None:
     """Writes the graphs and the tokenizers."""
     require_onnx("onnx", "onnxscript", "onnxruntime")
-    with whole_folder(options.output_dir, known_by=MANIFEST, overwrite=options.overwrite) as folder:
+    with whole_folder(options.output_dir, known_by=f"{GRAPHS[-1]}.onnx", overwrite=options.overwrite) as folder:
         model = load(options.model, "vanilla_transformer", revision=options.revision).float()
         tokenizer, target_tokenizer = load_tokenizers(options.model, revision=options.revision)
         export(model, folder, quantization=options.quantization)

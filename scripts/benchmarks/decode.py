@@ -5,9 +5,8 @@
     vanilla benchmark decode --preset base --input data/test.en --equal_work
 
 The reference is a loop over MarianMT's `generate` on the lines in file order, 32 at a time. The `Translator` sorts the
-lines by length, searches with `beam_search`, and computes in float32 or int8, with torch or, if they are installed,
-with CTranslate2 and ONNX Runtime. Exporting to ONNX takes a while: --engines leaves it out. With --references each
-system has its BLEU, which shows the cost of int8.
+lines by length, and computes with torch and, if it is installed, with CTranslate2 in float32 and int8. With
+--references each system has its BLEU, which shows the cost of int8.
 
 With --equal_work all systems get one batch of --batch_size lines of similar length, and no translation ends before
 --length tokens.
@@ -52,10 +51,7 @@ from vanilla_transformer.training.evaluation.metrics import bleu, require_same_n
 
 REFERENCE = "MarianMT generate"
 # The engines beside torch: their names in tables, and the packages that convert a model and run it.
-ENGINES = {
-    "ctranslate2": ("CTranslate2", ("ctranslate2",)),
-    "onnx": ("ONNX Runtime", ("onnx", "onnxscript", "onnxruntime")),
-}
+ENGINES = {"ctranslate2": ("CTranslate2", ("ctranslate2",))}
 
 
 @dataclass
@@ -250,8 +246,6 @@ class Decoders:
             "this model, beam_search": partial(in_file_order, self.model, beams, custom_generate=search),
             "Translator": self.translator(beams),
         }
-        if self.on_cpu_in_float32:
-            systems["Translator int8"] = self.translator(beams, quantization="int8")
         if "ctranslate2" in self.available_engines() and self.target_tokenizer is None:
             systems["plain CTranslate2 script"] = self.plain_script(beams)
             if beams == 1:  # a score, as the Translator has it, takes a softmax over the vocabulary at each step
@@ -264,14 +258,11 @@ class Decoders:
 
     def available_engines(self) -> list[str]:
         """The engines that this machine has, of those that were asked for."""
-        engines = [name for name in self.engines if not missing(*ENGINES[name][1])]
-        return engines if self.on_cpu_in_float32 else [name for name in engines if name != "onnx"]
+        return [name for name in self.engines if not missing(*ENGINES[name][1])]
 
     def not_measured(self) -> list[str]:
         """Notes on the systems that this machine can't run."""
         notes = []
-        if not self.on_cpu_in_float32:
-            notes.append("ONNX Runtime and the Translator's int8 in torch run only on the CPU, from float32.")
         for engine in self.engines:
             title, packages = ENGINES[engine]
             if names := missing(*packages):
@@ -303,7 +294,7 @@ class Decoders:
         """A function that translates the lines with `Translator`."""
         engine = {"backend": "torch", "quantization": "float32", **engine}
         kind = (engine["backend"], engine["quantization"])
-        if kind not in self.converted:  # an export to ONNX takes half a minute
+        if kind not in self.converted:
             self.converted[kind] = (
                 Translator.from_pretrained(self.name, device="cpu", **engine)  # as users have it
                 if self.name and self.on_cpu_in_float32

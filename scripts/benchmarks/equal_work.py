@@ -8,7 +8,7 @@ and search.
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.converters import to_ctranslate2 as ctranslate2_converter
 from vanilla_transformer.converters.from_and_to_marian import to_marian
-from vanilla_transformer.engines import OnnxBackend
 from vanilla_transformer.models import beam_search
 
 
@@ -43,7 +42,7 @@ class EqualWork:
         tokenizer: Its tokenizer.
         lines: The text of the batch.
         length: Number of steps.
-        engines: The engines to measure: `"ctranslate2"` and `"onnx"` besides torch.
+        engines: The engines to measure besides torch.
     """
 
     model: VanillaTransformerForConditionalGeneration
@@ -62,13 +61,7 @@ class EqualWork:
         if "ctranslate2" in self.engines:
             systems["CTranslate2"] = self._ctranslate2(beams, "float32")
             systems["CTranslate2 int8"] = self._ctranslate2(beams, "int8")
-        if "onnx" in self.engines:
-            systems["ONNX Runtime, beam_search"] = partial(self._generate, self.onnx_model, beams, **search)
         return systems
-
-    @cached_property
-    def onnx_model(self) -> PreTrainedModel:
-        return OnnxBackend.from_model(self.model).model
 
     def require_equal(self, lengths: Iterator[list[int]]) -> None:
         """Refuses translations of any other length."""

@@ -90,5 +90,5 @@ def report(options: OutputArguments, tables: Iterable[Table]) -> None:
 def write_results(path: Path, tables: list[Table]) -> None:
     """Writes the tables as JSON, with the command and the versions of the packages."""
     contents = [{name: value for name, value in asdict(table).items() if name != "formats"} for table in tables]
-    about = {"command": sys.argv, "versions": versions("ctranslate2", "onnxruntime")}
+    about = {"command": sys.argv, "versions": versions("ctranslate2")}
     write_json(path, {**about, "tables": contents})

@@ -1,17 +1,10 @@
-"""Mistakes of the command. `tests/vanilla_transformer/engines/test_onnx_engine.py` exports with it and translates."""
+"""Mistakes of the command. `tests/vanilla_transformer/converters/test_to_onnx.py` exports and translates."""
 
 import sys
-from typing import get_args, get_type_hints
 
 import pytest
 
-from vanilla_transformer.engines import OnnxBackend
 from vanilla_transformer.scripts import export_onnx
-
-
-def test_every_quantization_is_offered():
-    offered = get_args(get_type_hints(export_onnx.ExportArguments)["quantization"])
-    assert offered == OnnxBackend.quantizations
 
 
 def test_without_the_engine_a_sentence_says_what_to_install(model_folder, tmp_path, monkeypatch):

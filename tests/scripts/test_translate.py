@@ -68,8 +68,9 @@ def test_standard_input_and_output(model_folder, monkeypatch, capsys, window):
     assert capsys.readouterr().out.removesuffix("\n").split("\n") == expected(model_folder)
 
 
-@pytest.mark.parametrize("backend", ["torch", "ctranslate2"])
-@pytest.mark.parametrize("quantization", ["float32", "int8"])
+@pytest.mark.parametrize(
+    ("backend", "quantization"), [("torch", "float32"), ("ctranslate2", "float32"), ("ctranslate2", "int8")]
+)
 def test_backends_and_types(model_folder, tmp_path, capsys, backend, quantization):
     if backend == "ctranslate2":
         pytest.importorskip("ctranslate2")

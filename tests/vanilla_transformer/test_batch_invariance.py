@@ -1,4 +1,4 @@
-"""A text has one translation, alone or in a batch, with every backend and type that promises it."""
+"""A text has one translation, alone or in a batch, with every backend that promises it."""
 
 import shutil
 from pathlib import Path
@@ -12,7 +12,7 @@ from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
 
 ROOT = Path(__file__).parent.parent.parent
 CAPTIONS = (ROOT / "tests" / "data" / "captions.en").read_text(encoding="utf-8").splitlines()
-PROMISED = [("torch", "float32"), ("torch", "int8"), ("ctranslate2", "float32"), ("auto", "float32")]
+PROMISED = ["torch", "ctranslate2", "auto"]
 
 
 @pytest.fixture(scope="module")
@@ -21,33 +21,33 @@ def folder(tmp_path_factory) -> Path:
     return shutil.copytree(ROOT / "model_cards" / "multi30k-en-de-tiny", tmp_path_factory.mktemp("model") / "model")
 
 
-def batched_and_alone(folder: Path, backend: str, quantization: str, texts: list[str]) -> tuple[list[str], list[str]]:
+def batched_and_alone(folder: Path, backend: str, texts: list[str]) -> tuple[list[str], list[str]]:
     """In greedy search, which takes less time; with the default engine by beam search, as users have it."""
     if backend in ("ctranslate2", "auto"):
         pytest.importorskip("ctranslate2")
-    options = {"device": "cpu", "backend": backend, "quantization": quantization}
+    options = {"device": "cpu", "backend": backend}
     translators = [Translator.from_pretrained(folder, max_tokens=max_tokens, **options) for max_tokens in (2048, 1)]
     search = {} if backend == "auto" else {"num_beams": 1}
     batched, alone = (translator(texts, **search) for translator in translators)
     return batched, alone
 
 
-@pytest.mark.parametrize(("backend", "quantization"), PROMISED)
-def test_a_translation_does_not_depend_on_its_batch(folder, backend, quantization):
-    batched, alone = batched_and_alone(folder, backend, quantization, CAPTIONS)
+@pytest.mark.parametrize("backend", PROMISED)
+def test_a_translation_does_not_depend_on_its_batch(folder, backend):
+    batched, alone = batched_and_alone(folder, backend, CAPTIONS)
     assert batched == alone
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("backend", "quantization"), PROMISED)
-def test_ten_thousand_translations_do_not_depend_on_their_batches(folder, backend, quantization):
+@pytest.mark.parametrize("backend", PROMISED)
+def test_ten_thousand_translations_do_not_depend_on_their_batches(folder, backend):
     texts = list(dict.fromkeys(pair["en"] for pair in demo_corpus("train")))[:10_000]
     assert len(texts) == 10_000
-    batched, alone = batched_and_alone(folder, backend, quantization, texts)
+    batched, alone = batched_and_alone(folder, backend, texts)
     translator = Translator.from_pretrained(folder, device="cpu", backend="torch")
     triples = zip(texts, batched, alone, strict=True)
     different = [triple for triple in triples if triple[1] != triple[2]]
-    assert len(different) <= (1 if (backend, quantization) == ("torch", "float32") else 0)
+    assert len(different) <= (1 if backend == "torch" else 0)
     for triple in different:
         assert margin_where_they_part(translator, *triple) < 1e-5
 

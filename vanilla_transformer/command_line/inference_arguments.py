@@ -48,15 +48,15 @@ class LoadingArguments:
 
     help_group: ClassVar[str] = "loading"
 
-    backend: Literal["auto", "torch", "ctranslate2", "onnx"] = key(
+    backend: Literal["auto", "torch", "ctranslate2"] = key(
         "auto",
         "Engine that decodes; auto is the fastest installed one with the translations of torch; ctranslate2 keeps its "
-        "converted model beside the original; onnx takes the output of vanilla convert onnx.",
+        "converted model beside the original.",
     )
     quantization: str = key(
         "float32",
-        "int8 for 8-bit weights: faster in ctranslate2, and in torch for models of base size and larger. ctranslate2 "
-        "also has int16, float16, bfloat16, int8_float32, int8_float16 and int8_bfloat16.",
+        "Type of the weights in ctranslate2: int8 for 8 bits, which is faster, or int16, float16, bfloat16, "
+        "int8_float32, int8_float16 and int8_bfloat16.",
     )
     max_tokens: int = key(2048, "Maximum source tokens in a batch, padding included.")
     max_source_tokens: int = key(
@@ -75,6 +75,6 @@ class LoadingArguments:
 class TorchLoadingArguments(LoadingArguments):
     """How a model is loaded where results must not depend on which engines are installed."""
 
-    backend: Literal["auto", "torch", "ctranslate2", "onnx"] = key(
+    backend: Literal["auto", "torch", "ctranslate2"] = key(
         "torch", "Engine that decodes, as in vanilla translate; auto is the fastest one."
     )

@@ -15,13 +15,11 @@ The decoder takes any mask. So it runs one token as well as a whole prefix, and 
 batch. `torch.onnx` makes the graphs. The exporter of transformers covers prefill and decoding with one row for each
 hypothesis, whose cache must be reordered at each step.
 
-The folder describes itself: config, decoding settings, and `onnx.json` with the format, the type of the weights and a
-SHA-256 of each graph.
+The folder also has the config and the decoding settings. docs/decoding.md has a greedy search for it in ONNX Runtime.
 
 Shapes: B batch, S source tokens, T new tokens, P earlier keys, H heads, D d_model, d width of a head, V vocabulary.
 """
 
-import hashlib
 import logging
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,7 +35,6 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 
 from vanilla_transformer.hub.loading import require_finite
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.safe_files.atomic_writes import write_json
 
 from .supported_models import has_position_table, position_encoding_of, require_quantization, require_understood
 from .weight_sharing import copy_sharing_weights
@@ -45,8 +42,6 @@ from .weight_sharing import copy_sharing_weights
 
 Quantization = Literal["float32", "int8"]
 GRAPHS = ("encoder", "source", "decoder")
-MANIFEST = "onnx.json"
-FORMAT = 1  # of the graphs' inputs and outputs; the backend refuses any other
 # The config fields that change nothing about the graphs' inputs and outputs; `require_exportable` checks some values.
 UNDERSTOOD = (
     *("vocab_size", "target_vocab_size", "d_model", "encoder_layers", "decoder_layers"),
@@ -86,14 +81,6 @@ def export(
             _quantize(folder / f"{name}.onnx")
     model.config.save_pretrained(folder)
     model.generation_config.save_pretrained(folder)
-    digests = {f"{name}.onnx": digest_of(folder / f"{name}.onnx") for name in GRAPHS}
-    write_json(folder / MANIFEST, {"format": FORMAT, "quantization": quantization, "sha256": digests})
-
-
-def digest_of(path: str | Path) -> str:
-    """Returns the SHA-256 of a file."""
-    with Path(path).open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def require_exportable(config: PreTrainedConfig) -> None:

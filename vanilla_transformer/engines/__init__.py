@@ -12,7 +12,6 @@ from .engine import Attention, Backend, Generated
 if TYPE_CHECKING:
     from .auto_engine import AutoBackend
     from .ctranslate2_engine import CTranslate2Backend
-    from .onnx_engine import OnnxBackend
     from .torch_engine import TorchBackend
 
 
@@ -21,7 +20,6 @@ BACKENDS: dict[str, type[Backend] | str] = {
     "auto": "auto_engine.AutoBackend",
     "torch": "torch_engine.TorchBackend",
     "ctranslate2": "ctranslate2_engine.CTranslate2Backend",
-    "onnx": "onnx_engine.OnnxBackend",
 }
 _CLASSES = {str(place).split(".")[1]: str(place) for place in BACKENDS.values()}
 
@@ -52,7 +50,6 @@ __all__ = [
     "Backend",
     "CTranslate2Backend",
     "Generated",
-    "OnnxBackend",
     "TorchBackend",
     "backend_named",
 ]

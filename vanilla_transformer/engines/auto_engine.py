@@ -105,7 +105,12 @@ class AutoBackend:
         where = {"device": device, "quantization": quantization, **options}
         if reason is None:
             fast = CTranslate2Backend.from_pretrained(name_or_path, **{**where, "device": "cpu"})
-            return cls(fast, partial(_load_in_torch, name_or_path, **where), verbose)
+            return cls(fast, partial(_load_in_torch, name_or_path, **{**where, "quantization": "float32"}), verbose)
+        if quantization != "float32":
+            raise ValueError(
+                f"quantization={quantization!r} is for CTranslate2, and torch decodes {name_or_path} ({reason}): "
+                "leave out quantization."
+            )
         return _load_in_torch(name_or_path, **where)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import torch
 from transformers import GenerationConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from vanilla_transformer.converters.supported_models import aligning_heads, require_quantization
+from vanilla_transformer.converters.supported_models import aligning_heads
 from vanilla_transformer.converters.weight_sharing import copy_sharing_weights
 from vanilla_transformer.hub.loading import find_device, load_model
 from vanilla_transformer.hub.process_locks import LOADING
@@ -17,7 +17,6 @@ from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions
 
 from .engine import Attention, Generated, TokenIds
-from .int8_layers import QUANTIZATIONS, quantized
 
 
 class TorchBackend:
@@ -31,7 +30,7 @@ class TorchBackend:
 
     name: ClassVar[str] = "torch"
     title: ClassVar[str] = "the model"
-    quantizations: ClassVar[tuple[str, ...]] = QUANTIZATIONS
+    quantizations: ClassVar[tuple[str, ...]] = ("float32",)
 
     def __init__(self, model: PreTrainedModel):
         self._model: PreTrainedModel = model.eval()
@@ -52,9 +51,10 @@ class TorchBackend:
             model: The model.
             tokenizer: Not needed here.
             target_tokenizer: Not needed here.
-            quantization: Type of the weights of linear layers.
+            quantization: `"float32"`: the weights as they are.
         """
-        return cls(quantized(model, quantization))
+        _require_float32(quantization)
+        return cls(model)
 
     @classmethod
     def from_pretrained(
@@ -65,17 +65,15 @@ class TorchBackend:
         Args:
             name_or_path: Folder, or name on the Hub.
             device: Where to run; a GPU if there is one.
-            quantization: Type of the weights of linear layers.
+            quantization: `"float32"`: the weights as they are.
             options: Those of `from_pretrained`, such as `dtype`, `revision`, and `device_map` in place of `device`.
         """
         if "device_map" in options and device:
             raise ValueError("device_map is for torch and takes the place of device: give one of them.")
         where = None if "device_map" in options else find_device(device)
-        require_quantization(quantization, cls.quantizations)
-        if quantization != "float32":
-            options.setdefault("dtype", torch.float32)  # weights are rounded from float32, whatever the file has
+        _require_float32(quantization)
         model = load_model(name_or_path, **options)
-        return cls(quantized(model if where is None else model.to(where), quantization))
+        return cls(model if where is None else model.to(where))
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_eager_copy": None}  # it shares the model's weights: pickle them once
@@ -215,6 +213,14 @@ class TorchBackend:
         mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
         tensors = {"input_ids": torch.tensor(ids), "attention_mask": torch.tensor(mask)}
         return {name: tensor.to(self._model.device) for name, tensor in tensors.items()}
+
+
+def _require_float32(quantization: str) -> None:
+    if quantization != "float32":
+        raise ValueError(
+            f"quantization={quantization!r} is for CTranslate2: set backend='ctranslate2', or leave out quantization. "
+            "torch has dtype."
+        )
 
 
 def longest_sequence(model: PreTrainedModel) -> int | None:

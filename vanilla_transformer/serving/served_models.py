@@ -110,11 +110,6 @@ class ServedModel:
             fields: Other fields of the class.
         """
         loading = loading or {}
-        if loading.get("backend") == "onnx":
-            raise ValueError(
-                "backend='onnx': the server needs attention for its page and for inline tags, which exported graphs "
-                "do not return. Serve the model with torch or ctranslate2."
-            )
         translator = Translator.from_pretrained(name_or_path, **loading)
         agreed = agreed_languages(languages or Languages(), translator.languages, name_or_path)
         in_torch = {**loading, "backend": "torch", "quantization": "float32"}

@@ -168,10 +168,10 @@ class Translator:
         model: The model.
         tokenizer: Its tokenizer, or the source's.
         target_tokenizer: The target's, for separate vocabularies.
-        backend: The engine that decodes: `"torch"`; `"ctranslate2"`, which is faster and must be installed; `"onnx"`;
-            or `"auto"`, the fastest installed one with the translations of torch. A model in memory stays in torch.
+        backend: The engine that decodes: `"torch"`; `"ctranslate2"`, which is faster and must be installed; or
+            `"auto"`, the fastest installed one with the translations of torch. A model in memory stays in torch.
         quantization: Type of the weights, one of the backend's `quantizations`: `"float32"` for the weights as they
-            are, `"int8"`, and more with CTranslate2.
+            are; CTranslate2 has `"int8"` and more.
         split_sentences: Whether a text is split into sentences, which are translated one by one and joined with the
             white space of the text. `True` splits by the source language of the model; or give a language, such as
             `"en"`. It needs sentencex.

@@ -39,7 +39,7 @@ def test_decoding_is_measured_from_text_to_text(text, model_folder, capsys, rows
     model = ["decode", "--model", str(model_folder), "--references", f"{text}.de", "--num_beams", "2"]
     benchmark.main([*model, *sizes])
     printed = capsys.readouterr().out
-    systems = ["MarianMT generate", "this model, beam_search", "Translator", "Translator int8"]
+    systems = ["MarianMT generate", "this model, beam_search", "Translator"]
     found = rows(printed, *systems, "Translator, CTranslate2", "Translator, CTranslate2 int8")
     assert found["MarianMT generate"][2:4] == ["1.00", "1.00-1.00"]
     assert all(float(row[-1]) >= 0 for row in found.values())  # BLEU
@@ -81,24 +81,12 @@ def test_hypotheses_that_end_are_not_equal_work(text):
         work.require_equal(system() for system in work.systems(2, "MarianMT").values())
 
 
-@pytest.mark.slow
-def test_onnx_runtime_is_measured_too(text, capsys, rows):
-    pytest.importorskip("onnxscript")
-    sizes = ["--input", f"{text}.en", "--sentences", "4", "--rounds", "1", "--length", "3", "--engines", "onnx"]
-    tiny = ["decode", "--preset", "tiny", "--vocab_size", "270", "--device", "cpu", "--num_beams", "2", *sizes]
-    benchmark.main(tiny)
-    assert rows(capsys.readouterr().out, "Translator, ONNX Runtime", "Translator, ONNX Runtime int8")
-    benchmark.main([*tiny, "--equal_work"])
-    assert rows(capsys.readouterr().out, "ONNX Runtime, beam_search")
-
-
 def test_an_engine_that_is_not_there_is_said_to_be_missing(text, capsys, monkeypatch):
     monkeypatch.setattr(decode, "find_spec", lambda name: None)
     sizes = ["--input", f"{text}.en", "--sentences", "2", "--rounds", "1", "--num_beams", "1", "--length", "2"]
     benchmark.main(["decode", "--preset", "tiny", "--vocab_size", "270", "--device", "cpu", *sizes])
     printed = capsys.readouterr().out
     assert "CTranslate2 was not measured: not installed (ctranslate2)." in printed
-    assert "ONNX Runtime was not measured: not installed (onnx, onnxscript, onnxruntime)." in printed
     assert "Translator, CTranslate2" not in printed
 
 

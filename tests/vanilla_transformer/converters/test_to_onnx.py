@@ -1,15 +1,26 @@
 """The graphs compute the logits of the model, and models that they can't represent are refused by name.
 
-The graphs run in torch here. `tests/vanilla_transformer/engines/test_onnx_engine.py` runs them in ONNX Runtime.
+The graphs run in torch here, and in ONNX Runtime by the greedy search that docs/decoding.md shows.
 """
 
+import re
+from pathlib import Path
+
+import numpy as np
 import pytest
 import torch
 from torch.testing import assert_close
 
-from vanilla_transformer import RnnSearchConfig
+from tests.small_models import lively
+from vanilla_transformer import RnnSearchConfig, Translator
 from vanilla_transformer.converters import to_onnx as onnx
-from vanilla_transformer.converters.to_onnx import digest_of, export, no_keys, require_exportable
+from vanilla_transformer.converters.to_onnx import export, no_keys, require_exportable
+from vanilla_transformer.models.tokenization_vanilla_transformer import save_tokenizers, train_tokenizer
+from vanilla_transformer.scripts import export_onnx
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "decoding.md"
+TEXTS = ["A dog runs.", "Two men are standing on a ladder.", "the cat and the dog sleep under a tree", "A cat"]
 
 
 @torch.no_grad()
@@ -58,6 +69,51 @@ def test_other_models_types_and_weights_are_refused(make_model, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_digest_is_the_one_of_other_programs(tmp_path):
-    (tmp_path / "file").write_bytes(b"abc")
-    assert digest_of(tmp_path / "file") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+def save(make_model, folder, **fields) -> None:
+    tokenizer = train_tokenizer(TEXTS, vocab_size=290, min_frequency=1, show_progress=False)
+    ids = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
+    lively(make_model(vocab_size=290, initializer_gain=1.0, **ids, **fields)).save_pretrained(folder)
+    save_tokenizers(folder, tokenizer)
+
+
+def search_of_the_guide(folder) -> dict:
+    """What the example of the guide defines, with another folder."""
+    (code,) = re.findall(r"```python\n(import json\n.*?onnxruntime.*?)```", GUIDE.read_text("utf-8"), re.DOTALL)
+    names: dict = {}
+    exec(code.replace('"models/onnx"', repr(str(folder))), names)
+    return names
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        pytest.param(
+            {"norm_placement": "pre", "position_encoding": "learned", "d_k": 6, "output_bias": True},
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            {"position_encoding": "none", "activation_function": "gelu", "tie_word_embeddings": False},
+            marks=pytest.mark.slow,
+        ),
+    ],
+)
+@torch.no_grad()
+def test_the_search_of_the_guide_has_the_logits_and_the_greedy_translations_of_torch(make_model, tmp_path, fields):
+    for package in ("onnxscript", "onnxruntime"):
+        pytest.importorskip(package)
+    save(make_model, tmp_path / "model", **fields)
+    export_onnx.main(["--model", str(tmp_path / "model"), "--output_dir", str(tmp_path / "onnx")])
+    onnx = search_of_the_guide(tmp_path / "onnx")
+    translator = Translator.from_pretrained(tmp_path / "model", backend="torch")
+    found = [onnx["translate"](text, longest=12) for text in TEXTS]
+    assert found == translator(TEXTS, num_beams=1, max_new_tokens=12)
+    assert len(set(found)) > 1
+
+    ids, tokens = np.array([[5, 6, 7, 8, 2]]), np.array([[1, 9, 10, 11]])
+    run, encoder, source, decoder = (onnx[name] for name in ("run", "encoder", "source", "decoder"))
+    source_keys = run(source, *run(encoder, ids, np.ones_like(ids)))
+    masks = np.triu(np.full((1, 1, 4, 4), -1e30, np.float32), 1), np.zeros((1, 1, 1, 5), np.float32)
+    logits = run(decoder, tokens, np.arange(4), *masks, *[each[:, :, :0] for each in source_keys], *source_keys)[0]
+    expected = translator.model(input_ids=torch.tensor(ids), decoder_input_ids=torch.tensor(tokens)).logits
+    assert_close(torch.tensor(logits), expected, rtol=0, atol=1e-4)

@@ -21,7 +21,6 @@ from tests.remote_code import spread
 from tests.small_models import assert_same_weights, small_marian
 from vanilla_transformer import Translator, find_model
 from vanilla_transformer.converters.to_ctranslate2 import export
-from vanilla_transformer.engines.int8_layers import quantized
 from vanilla_transformer.hub.loading import (
     LOADING_ERRORS,
     find_device,
@@ -250,8 +249,6 @@ def test_weights_that_are_not_numbers_are_refused_everywhere(model, folder, numb
     )
     with pytest.raises(ValueError, match=message):
         load_model(folder)
-    with pytest.raises(ValueError, match=message):
-        quantized(model, "int8")
     with pytest.raises(ValueError, match=message):
         export(model, None, folder)
 

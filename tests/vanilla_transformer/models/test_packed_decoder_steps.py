@@ -8,7 +8,6 @@ from torch import nn
 from torch.testing import assert_close
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.engines.int8_layers import quantized
 from vanilla_transformer.models import beam_search, packed_decoder_steps
 from vanilla_transformer.models.modeling_vanilla_transformer import PACKABLE, VanillaTransformerFeedForward
 from vanilla_transformer.models.packed_decoder_steps import _PACKED, PackedPasses, PackedSteps, can_be_packed, pack
@@ -217,7 +216,6 @@ def with_adapter(model):
         with_hook,
         with_own_forward,
         with_adapter,
-        lambda model: quantized(model, "int8"),
         lambda model: model.double(),
         lambda model: model.to(torch.bfloat16),
     ],

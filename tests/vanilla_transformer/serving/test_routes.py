@@ -503,8 +503,3 @@ def test_requests_made_from_the_schema_get_their_answer():
 def test_the_server_is_well_afterwards(client):
     assert client.post("/translate", json=QUERY).json() == {"translatedText": "A DOG"}
     assert "vanilla_waiting_sentences 0.0" in client.get("/metrics").text
-
-
-def test_a_backend_without_attention_of_its_own_is_refused():
-    with pytest.raises(ValueError, match="backend='onnx': the server needs attention"):
-        ServedModel.from_pretrained("anything", loading={"backend": "onnx"})

@@ -51,14 +51,11 @@ def test_captions_are_surer_than_banks_and_nothing_is_certain_of_an_empty_text(t
     assert next(Translator.from_pretrained(BUNDLED).translate(["A dog."]))[0].confidence is None
 
 
-@pytest.mark.parametrize("backend", ["ctranslate2", "onnx", "ensemble"])
+@pytest.mark.parametrize("backend", ["ctranslate2", "ensemble"])
 def test_every_engine_is_as_sure_as_torch(backend, torch_translations):
-    pytest.importorskip({"onnx": "onnxscript", "ensemble": "torch"}.get(backend, backend))
+    pytest.importorskip({"ensemble": "torch"}.get(backend, backend))
     if backend == "ensemble":
         translator = Translator.from_pretrained([BUNDLED, BUNDLED])
-    elif backend == "onnx":
-        in_torch = Translator.from_pretrained(BUNDLED, backend="torch")
-        translator = Translator(in_torch.model, in_torch.tokenizer, backend="onnx")
     else:
         translator = Translator.from_pretrained(BUNDLED, backend=backend)
     found = translator.translate(TEXTS, n_best=2, confidence=True, **vars(SEARCH))

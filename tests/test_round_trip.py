@@ -205,8 +205,18 @@ def test_generate_is_one_search_on_every_road(saved, tmp_path):
     assert generated() == expected
     assert generated(generation_config=GenerationConfig(num_beams=5)) == expected  # it inherits the name
     assert [row["translation_text"] for row in pipeline("vanilla-translation", model=str(saved))(TEXTS)] == expected
-    assert generated(search=None) != expected  # the library's meaning of the penalty
-    greedy = {"num_beams": 1, "max_new_tokens": 20}  # the library's own limit is the stored max_length
+
+    def of_the_library(**options) -> list[float]:
+        scored = {"return_dict_in_generate": True, "output_scores": True}
+        output = model.generate(**batch, search=None, **scored, **options)
+        assert output.sequences.shape[1] <= 1 + batch["input_ids"].shape[1] + 50
+        return output.sequences_scores.tolist()
+
+    # The stored penalty is dropped with the stored search, unless the call gives one.
+    assert of_the_library() == of_the_library(length_penalty=1.0) != of_the_library(length_penalty=1.6)
+    given = of_the_library(generation_config=GenerationConfig(length_penalty=1.6))
+    assert given == of_the_library(length_penalty=1.6)
+    greedy = {"num_beams": 1, "max_new_tokens": 20}
     assert generated(**greedy) == translator(TEXTS, **greedy) == generated(**greedy, search=None)
     model.generation_config = GenerationConfig(pad_token_id=0, eos_token_id=2, decoder_start_token_id=1)
     assert generated(search="vanilla_beam_search") == Translator(model, tokenizer)(TEXTS)  # the paper's values

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from vanilla_transformer.hub.adapters import add_adapter
 from vanilla_transformer.hub.languages import Directions, record_directions
 from vanilla_transformer.hub.loading import load_config, load_model, load_tokenizers
-from vanilla_transformer.models.search_options import store_options
+from vanilla_transformer.models.search_options import has_own_search, store_options
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
@@ -44,6 +44,8 @@ def make_model(
 ) -> PreTrainedModel:
     """Builds a new model that fits the tokenizers, or loads a trained one to continue from.
 
+    A model with a search stores its decoding options, so that `generate` gives the translations of the evaluation.
+
     Args:
         arguments: The model's keys of the recipe.
         tokenizer: The joint or source tokenizer.
@@ -62,7 +64,7 @@ def make_model(
     if directions:
         record_directions(model.config, directions)
     forbid_tags(model, target_tokenizer or tokenizer)
-    if arguments.decoding:
+    if arguments.decoding or has_own_search(model):
         store_options(model, **arguments.decoding)
     if arguments.lora_rank:
         add_adapter(model, arguments.lora_rank)

@@ -33,7 +33,7 @@ from vanilla_transformer.command_line.recipe_files import describe_recipes, save
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.adapters import merged
 from vanilla_transformer.hub.check_export import SENTENCES
-from vanilla_transformer.models.search_options import options_of
+from vanilla_transformer.models.search_options import has_own_search, options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
@@ -175,6 +175,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
         "ema_decay": args.ema_decay,
         "precision": args.precision,
         "decoding": asdict(options_of(model)),
+        "decoded_by": "generate" if has_own_search(model) else "Translator",
     }
     scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
     for split in scored:
@@ -191,6 +192,8 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
             print(f"{split}: BLEU {bleu['score']:.2f} ({bleu['signature']}), perplexity {perplexity:.3f}")
             for direction, figures in results[split].get("directions", {}).items():
                 print(f"  {direction}: BLEU {figures['sacrebleu']['score']:.2f}")
+        if not has_own_search(model):
+            print(f"BLEU is that of Translator: generate() of {type(model).__name__} is transformers' own search.")
         print(f"model in {folder / 'model'}, everything else beside it; vanilla export --run {folder} writes its card")
     return results
 

@@ -42,6 +42,7 @@ from vanilla_transformer.hub.adapters import has_adapter
 from vanilla_transformer.hub.languages import languages_of
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
+from vanilla_transformer.models.search_options import has_own_search, store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     TARGET,
     save_tokenizers,
@@ -171,6 +172,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         the decoder's inputs, and the paper's learning rate if none is given."""
         model, args = self.model, self.args
         _require_vocabulary(model, self.processing_class, self.target_tokenizer)
+        if has_own_search(model):
+            store_options(model)  # so that `generate` of what is saved gives the translations of the evaluation
         self.training_objective = make_objective(args, model.config, self.target_tokenizer.pad_token_id)
         if isinstance(self.data_collator, DataCollatorForSeq2Seq):
             self.data_collator.model = model

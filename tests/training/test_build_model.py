@@ -5,6 +5,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
+from vanilla_transformer.models.search_options import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_mask_token
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
@@ -44,6 +45,7 @@ def test_a_new_model_is_the_one_its_class_makes(tokenizer):
     expected = VanillaTransformerForConditionalGeneration(config)
     assert type(built) is type(expected)
     assert built.config.to_dict() == expected.config.to_dict()
+    store_options(expected)
     assert built.generation_config.to_dict() == expected.generation_config.to_dict()
     assert all(torch.equal(built.state_dict()[name], tensor) for name, tensor in expected.state_dict().items())
 

@@ -317,6 +317,14 @@ def test_the_finished_model_decodes_as_the_recipe_says(recipe, tmp_path, monkeyp
     assert (settings.num_beams, settings.length_penalty) == (3, 1.2)
 
 
+@pytest.mark.parametrize(("model_type", "decoded_by"), [("rnn_search", "generate"), ("marian", "Translator")])
+def test_results_say_whose_bleu_they_have(recipe, tmp_path, capsys, model_type, decoded_by):
+    train_script.main(recipe(model_type=model_type, max_steps=2, eval_strategy="no"))
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["decoded_by"] == decoded_by
+    said = "BLEU is that of Translator: generate() of MarianMTModel is transformers' own search."
+    assert (said in capsys.readouterr().out) == (decoded_by == "Translator")
+
+
 def test_a_greedy_model_is_saved_and_scored(recipe, tmp_path):
     train_script.main(recipe(max_steps=2, eval_strategy="no", num_beams=1, length_penalty=0.6))
     settings = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run" / "model").generation_config

@@ -234,6 +234,23 @@ def test_optuna_searches_hyperparameters_for_the_best_bleu(tmp_path, pairs):
     assert all((folder / "checkpoint-3" / "complete").is_file() for folder in tmp_path.glob("run-*"))
 
 
+def test_what_is_saved_decodes_as_it_was_evaluated(tmp_path, pairs):
+    """The model's generation config says nothing of a search, or that it samples."""
+    tokenizer, data = pairs
+    model = new_model()
+    model.generation_config.update(do_sample=True, temperature=0.7)
+    args = make_arguments(tmp_path, save_strategy="steps", save_steps=3)
+    trainer = TranslationTrainer(model, args, processing_class=tokenizer, train_dataset=data)
+    trainer.train()
+    trainer.save_model(str(tmp_path / "saved"))
+    texts = ["ab", "cab", "abc"]
+    for name in ("checkpoint-3", "saved"):
+        saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / name)
+        assert saved.generation_config.search == "vanilla_beam_search"
+        generated = saved.generate(**tokenizer(texts, padding=True, return_tensors="pt"))
+        assert tokenizer.batch_decode(generated, skip_special_tokens=True) == trainer.translate(saved, texts)
+
+
 def test_only_the_adapter_of_a_lora_model_is_trained(tmp_path, pairs):
     tokenizer, data = pairs
     base = new_model()

@@ -1,7 +1,9 @@
 """results.json, as a run and `vanilla evaluate` write it.
 
 An evaluation has the result of one test set. A run has a result for each of its sets under the name of the set, and
-beside them how the model was made (`averaged`, `ema_decay`, `precision`, `decoding`). A result has
+beside them how the model was made (`averaged`, `ema_decay`, `precision`, `decoding`, `decoded_by`). `decoded_by` is
+"generate" if `generate` of the saved model gives the scored translations, and "Translator" for other models of
+transformers, whose `generate` is another search. A result has
 
     sacrebleu, chrf ...    {"score": 34.1, "signature": "nrefs:1|case:mixed|..."} for each measure of metrics.py
     loss, perplexity       in a run only

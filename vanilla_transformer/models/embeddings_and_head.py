@@ -81,7 +81,12 @@ class TranslationHead:
         config, model_kwargs = super()._prepare_generation_config(generation_config, **kwargs)  # type: ignore[misc]
         for name, value in given.items():
             setattr(config, name, value)
-        if self.is_autoregressive and names_own_search(self, config):
+        names_own = names_own_search(self, config)
+        if not names_own and getattr(self.generation_config, SEARCH, None):
+            # The stored penalty is meant for the stored search, and is dropped with it.
+            asked = kwargs.get("length_penalty"), getattr(generation_config, "length_penalty", None)
+            config.length_penalty = next((value for value in asked if value is not None), 1.0)
+        if self.is_autoregressive and names_own:
             require_supported(config, kwargs, sample=bool(config.do_sample))
             # What nobody has set has the search's default and not the library's, as in `Translator`.
             asked = (kwargs, vars(generation_config or GenerationConfig()), vars(self.generation_config))
@@ -102,7 +107,8 @@ class TranslationHead:
         """If `generate` is given no length: the longest source plus 50 tokens (section 6.1). The library's default of
         20 tokens would cut off most translations. The length that a saved model stores is an upper bound."""
         stored = self.generation_config.max_length
-        is_bound = names_own_search(self, generation_config) and generation_config.max_length == stored
+        names_search = any(getattr(config, SEARCH, None) for config in (generation_config, self.generation_config))
+        is_bound = names_search and generation_config.max_length == stored
         if generation_config.max_new_tokens is None and (has_default_max_length or is_bound):
             options = SearchOptions(**stored_options(generation_config, SearchOptions))
             length = options.max_length(inputs_tensor.shape[1], input_ids_length, self.longest_sequence)

@@ -184,6 +184,11 @@ def search_of(model: Any) -> type[SearchOptions]:
     return getattr(model, "search_options", BeamSearchOptions)
 
 
+def has_own_search(model: Any) -> bool:
+    """Whether a model's class has a search, which `generate` follows if the generation config names it."""
+    return hasattr(model, "search_options")
+
+
 def names_own_search(model: Any, config: "GenerationConfig") -> bool:
     """Whether a generation config says that its values are meant for the model's search."""
     name, own = getattr(config, SEARCH, None), search_of(model).name
@@ -252,6 +257,8 @@ def store_options(model: Any, **given: Any) -> None:
         setattr(config, option.name, value if is_shown else None)
     if getattr(options, "num_beams", None) == 1:
         config.length_penalty = None  # the library refuses to save a penalty beside one beam
+    for name in ("do_sample", *ONLY_SAMPLING):  # else `generate` would sample
+        setattr(config, name, None)
     setattr(config, SEARCH, options.name)
     config._from_model_config = False  # with this mark, the library would drop the names that it does not know
     if config.max_length is None or config.max_length == config._get_default_generation_params()["max_length"]:

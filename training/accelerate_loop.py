@@ -41,21 +41,19 @@ from vanilla_transformer.training.data.word_links import LINKS
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
 from vanilla_transformer.training.objectives.cross_entropy import Objective, make_objective
 from vanilla_transformer.training.run_folder.checkpoints import (
-    AUTO,
-    NEWEST,
     checkpoint_of_step,
-    complete_checkpoints,
     delete_older,
+    find_checkpoint,
     mark_complete,
     naming_damage,
-    newest_checkpoint,
     remove_marks,
     step_of,
 )
 from vanilla_transformer.training.run_folder.run_directory import (
+    describe_changes,
     exclusive,
     require_fresh,
-    require_same_data,
+    require_resumable,
     write_description,
     write_recipe,
 )
@@ -95,8 +93,11 @@ def _train(
     corpus_arguments = with_languages(corpus_arguments, model_arguments)
     checkpoint = find_checkpoint(folder, args.resume_from_checkpoint)
     require_fresh(folder, resume=str(checkpoint) if checkpoint else None)
+    resumed: dict[str, Any] = {}
     if checkpoint:
-        require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
+        resumed = require_resumable(folder, checkpoint, model_arguments, corpus_arguments, vocabulary_arguments, args)
+        if sentence := describe_changes(resumed):
+            accelerator.print(sentence)
     set_seed(args.seed)
     accelerator.print(f"{accelerator.num_processes} process(es)")
     if sentence := new_directions(corpus_arguments, model_arguments):
@@ -107,8 +108,8 @@ def _train(
     datasets, tokenizers = data.datasets, data.tokenizers
     model = make_model(model_arguments, *tokenizers, directions=corpus_arguments.all_directions)
     if accelerator.is_main_process:
+        write_description(folder, model, data.corpus, datasets, args, data.digests, resumed)
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
-        write_description(folder, model, data.corpus, datasets, args, data.digests)
 
     columns = [name for name in ("input_ids", "labels", LINKS) if name in datasets["train"].column_names]
     pairs = datasets["train"].select_columns(columns)
@@ -187,15 +188,6 @@ def updates(
 
 
 # --- checkpoints ---
-
-
-def find_checkpoint(folder: Path, resume: str | None) -> Path | None:
-    """Returns the checkpoint to resume from."""
-    if resume in NEWEST:
-        return newest_checkpoint(folder)
-    if resume == AUTO:
-        return next(reversed(complete_checkpoints(folder)), None)
-    return Path(resume) if resume else None
 
 
 def save_checkpoint(accelerator: Accelerator, folder: Path, limit: int | None) -> None:

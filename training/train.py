@@ -49,14 +49,16 @@ from vanilla_transformer.training.run_folder.checkpoint_averaging import average
 from vanilla_transformer.training.run_folder.checkpoints import (
     AUTO,
     complete_checkpoints,
+    find_checkpoint,
     scheduled_checkpoints,
     step_of,
 )
 from vanilla_transformer.training.run_folder.run_directory import (
+    describe_changes,
     exclusive,
     require_fresh,
+    require_resumable,
     require_same_content,
-    require_same_data,
     write_description,
     write_recipe,
 )
@@ -115,8 +117,11 @@ def _train(
     for direction in corpus_arguments.all_directions:
         sacrebleu_tokens(direction.target)  # says now what it lacks, not at the first evaluation
     require_fresh(folder, args.resume_from_checkpoint)
-    if args.resume_from_checkpoint:
-        require_same_data(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
+    resumed: dict[str, Any] = {}
+    if checkpoint := find_checkpoint(folder, args.resume_from_checkpoint):
+        resumed = require_resumable(folder, checkpoint, model_arguments, corpus_arguments, vocabulary_arguments, args)
+        if args.should_save and (sentence := describe_changes(resumed)):
+            print(sentence)
     if args.should_save and (sentence := new_directions(corpus_arguments, model_arguments)):
         print(sentence)
     set_seed(args.seed)
@@ -131,6 +136,7 @@ def _train(
         require_same_content(folder, digests)
     model = make_model(model_arguments, *tokenizers, directions=corpus_arguments.all_directions)
     if args.should_save:
+        write_description(folder, model, corpus, datasets, args, digests, resumed)
         write_recipe(folder, model_arguments, corpus_arguments, vocabulary_arguments, args)
     trainer = TranslationTrainer(
         model,
@@ -141,7 +147,6 @@ def _train(
         eval_dataset=datasets.get("validation"),
     )
     if args.should_save:
-        write_description(folder, model, corpus, datasets, args, digests)
         tokens = len(tokenizers[0])
         print(f"{corpus.report}\n{model.num_parameters():,} parameters, {tokens:,} tokens in the vocabulary")
         print(f"training in {args.precision}")

@@ -48,6 +48,15 @@ def newest_checkpoint(folder: str | Path) -> Path:
     return complete[-1]
 
 
+def find_checkpoint(folder: str | Path, resume: str | None) -> Path | None:
+    """Returns the checkpoint that `resume_from_checkpoint` names, if any."""
+    if resume in NEWEST:
+        return newest_checkpoint(folder)
+    if resume == AUTO:
+        return next(reversed(complete_checkpoints(folder)), None)
+    return Path(resume) if resume else None
+
+
 def last_good_checkpoint(folder: str | Path) -> str:
     """Returns a sentence for errors: what a run that has failed can be resumed from."""
     complete = complete_checkpoints(folder)

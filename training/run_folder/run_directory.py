@@ -19,6 +19,7 @@ from datasets import Dataset, IterableDataset
 from transformers import PreTrainedModel
 
 from vanilla_transformer.hub.loading import read_object
+from vanilla_transformer.models.search_options import all_options
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
 from vanilla_transformer.safe_files.file_locks import locked_file
 from vanilla_transformer.training.run_folder.checkpoints import NEWEST, complete_checkpoints
@@ -140,22 +141,37 @@ def require_fresh(folder: Path, resume: str | None) -> None:
         raise ValueError(f"There is no checkpoint {resume}: give its folder, or last for the newest one.")
 
 
-# Keys that decide which pairs are in which batch, and what is trained: a run cannot resume if one of them changes.
-DATA_KEYS = (
-    "lora_rank",
-    *("dataset", "dataset_config", "dataset_revision", "train_split", "train_files", "train_weights", "data_seed"),
-    *("source_lang", "target_lang", "directions", "temperature", "max_tokens", "tokens_per_update", "seed"),
-    *("drop_empty", "drop_identical", "drop_duplicates", "max_words", "max_ratio"),
+# Keys that a resumed run may change: its length, evaluations, checkpoints, logs, machine, and the final model's
+# decoding. Others were used up when the run started (text, vocabulary, weights) or are in its checkpoints (optimizer,
+# schedule): a new value would do nothing, or make another run.
+CHANGEABLE = {
+    *("max_steps", "num_train_epochs", "output_dir", "early_stopping", "max_grad_norm", *all_options()),
+    *("load_best_model_at_end", "metric_for_best_model", "greater_is_better", "references", "push_to_hub"),
+    *("bf16", "fp16", "tf32", "use_cpu", "num_proc", "report_to", "run_name", "project", "skip_memory_metrics"),
+    *("gradient_checkpointing", "gradient_checkpointing_kwargs", "restore_callback_states_from_checkpoint"),
+}
+CHANGEABLE_GROUPS = (
+    *("eval_", "save_", "average_", "validation_", "test_", "logging_", "log_", "trackio_", "hub_"),
+    *("dataloader_", "ddp_", "torch_"),
 )
 
 
-def require_same_data(folder: Path, *arguments: Any) -> None:
-    """Refuses to resume a run with other text, another seed or other batches than it was started with.
+def require_resumable(folder: Path, checkpoint: Path, *arguments: Any) -> dict[str, Any]:
+    """Refuses to resume a run with keys that a resumed run can't change.
 
     If the arguments leave open how large an update is, it is as large as before, on any number of processes.
+
+    Args:
+        folder: The folder of the run.
+        checkpoint: The checkpoint to resume from.
+        arguments: The arguments of the run now, those of the training last.
+
+    Returns:
+        A record for run.json: the checkpoint, and each changed key with its value before and now.
     """
+    record: dict[str, Any] = {"resumed_from": checkpoint.name, "changed": {}}
     if not (folder / "recipe.yaml").is_file():
-        return
+        return record
     before = yaml.safe_load((folder / "recipe.yaml").read_text(encoding="utf-8"))
     *_, training = arguments
     given = training.tokens_per_update is not None or training.gradient_accumulation_steps > 1
@@ -166,12 +182,23 @@ def require_same_data(folder: Path, *arguments: Any) -> None:
     ):
         training.share_update(before["tokens_per_update"])
     now = _differing_keys(*arguments)
-    for name in DATA_KEYS:
-        if before.get(name) != now.get(name):
+    for name in dict.fromkeys([*before, *now]):
+        if before.get(name) == now.get(name):
+            continue
+        if name not in CHANGEABLE and not name.startswith(CHANGEABLE_GROUPS):
             raise ValueError(
-                f"The run in {folder} was started with {_stated(name, before)}, not {_stated(name, now)}: resume with "
-                "the recipe it was started with, or choose another --output_dir."
+                f"The run in {folder} was started with {_stated(name, before)}, not {_stated(name, now)}, which a "
+                "resumed run can't change: resume with the recipe it was started with, or start a new run in another "
+                f"--output_dir (--model_name_or_path {checkpoint} continues from its weights)."
             )
+        record["changed"][name] = {"before": _stated(name, before), "now": _stated(name, now)}
+    return record
+
+
+def describe_changes(record: dict[str, Any]) -> str | None:
+    """Returns a sentence about the keys that a resumed run changes, if any."""
+    changes = [f"{change['now']} (before: {change['before']})" for change in record.get("changed", {}).values()]
+    return f"From {record['resumed_from']} on: {', '.join(changes)}." if changes else None
 
 
 def _stated(name: str, keys: dict[str, Any]) -> str:
@@ -241,12 +268,13 @@ def write_description(
     datasets: dict[str, Dataset | IterableDataset],
     args: "TranslationTrainingArguments",
     digests: dict[str, dict[str, str]],
+    resumed: dict[str, Any],
 ) -> None:
     """Writes run.json: command, versions, machine, seed, sizes, digests of the text, and what cleaning dropped.
 
-    It describes the first start of a run. A resumed run adds a record to `starts`.
+    It describes the first start of a run. A resumed run adds a record to `starts`, with `resumed` in it.
     """
-    path, report, start = folder / "run.json", corpus.report, _start(args)
+    path, report, start = folder / "run.json", corpus.report, {**_start(args), **resumed}
     if args.resume_from_checkpoint and path.is_file():
         run = read_object(path)
         write_json(path, {**run, "starts": [*run["starts"], start]})

@@ -9,7 +9,8 @@ import yaml
 
 from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train as train_script
-from vanilla_transformer.training.run_folder.run_directory import JOB_IDS, exclusive
+from vanilla_transformer.training.arguments.run_arguments import parse_recipe
+from vanilla_transformer.training.run_folder.run_directory import JOB_IDS, exclusive, require_resumable, write_recipe
 
 
 def test_the_recipe_of_a_run_is_all_of_it_but_the_secrets(recipe, tmp_path, monkeypatch):
@@ -40,6 +41,50 @@ def test_resuming_with_other_data_is_refused(recipe, tmp_path):
     train_script.main(recipe(max_steps=4))
     with pytest.raises(SystemExit, match=r"was started with max_tokens=128, not max_tokens=64"):
         train_script.main([*recipe(max_steps=8, max_tokens=64), "--resume_from_checkpoint", "last"])
+
+
+# Each of them did nothing: the vocabulary is learned, the text is prepared, and the rates are in the checkpoint.
+@pytest.mark.parametrize(
+    ("name", "value", "keys"),
+    [
+        ("learning_rate", 0.5, {}),
+        ("lr_scheduler_type", "linear", {"learning_rate": 0.1}),
+        ("rate_factor", 0.5, {}),
+        ("warmup_steps", 2, {}),
+        ("adam_beta2", 0.9, {}),
+        ("weight_decay", 0.1, {}),
+        ("vocab_size", 280, {}),
+        ("separate", True, {}),
+        ("mark_capitals", True, {}),
+        ("algorithm", "unigram", {}),
+        ("normalization", "nfkc", {}),
+        ("augmentation", {"typos": 0.5}, {}),
+        ("model_config", {"dropout": 0.3}, {}),
+        ("r_drop", 5.0, {"r_drop": 1.0}),
+    ],
+)
+def test_a_key_that_a_resumed_run_can_not_change_is_refused_by_name(recipe, tmp_path, name, value, keys):
+    run, checkpoint = tmp_path / "run", tmp_path / "run" / "checkpoint-8"
+    run.mkdir()
+    write_recipe(run, *parse_recipe("", recipe(**keys)))
+    with pytest.raises(ValueError, match=rf"{name}=.*which a resumed run can't change.*_path {checkpoint} continues"):
+        require_resumable(run, checkpoint, *parse_recipe("", recipe(**{**keys, name: value})))
+
+
+@pytest.mark.parametrize("module", [train_script, train_accelerate])
+def test_a_resumed_run_says_what_it_changes_and_records_it(recipe, tmp_path, capsys, module):
+    run, keys = tmp_path / "run", {"average_checkpoints": 0, "save_strategy": "steps", "eval_strategy": "no"}
+    module.main(recipe(max_steps=4, **keys))
+    written = (run / "recipe.yaml").read_bytes()
+    with pytest.raises(SystemExit, match=r"started with the default rate_factor, not rate_factor=0\.5"):
+        module.main([*recipe(max_steps=5, rate_factor=0.5, **keys), "--resume_from_checkpoint", "last"])
+    assert (run / "recipe.yaml").read_bytes() == written
+    module.main([*recipe(max_steps=5, **keys), "--resume_from_checkpoint", "last"])
+    assert "From checkpoint-4 on: max_steps=5 (before: max_steps=4)." in capsys.readouterr().out
+    assert yaml.safe_load((run / "recipe.yaml").read_text())["max_steps"] == 5
+    start = json.loads((run / "run.json").read_text())["starts"][-1]
+    assert start["resumed_from"] == "checkpoint-4"
+    assert start["changed"] == {"max_steps": {"before": "max_steps=4", "now": "max_steps=5"}}
 
 
 def test_a_resumed_run_has_the_same_text_and_a_record_of_each_start(recipe, tmp_path, monkeypatch):

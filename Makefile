@@ -24,7 +24,7 @@ $(INSTALLED): pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt torch --editable '.[dev]'
 	@touch $@
 
-demo: $(INSTALLED)  ## Train a small translator and show what it learned (three to five minutes)
+demo: $(INSTALLED)  ## Train a small translator and translate your sentences with it (three to five minutes)
 	$(BIN)/vanilla demo
 
 TRANSLATE := HF_HUB_OFFLINE=1 $(BIN)/vanilla translate

@@ -1,29 +1,32 @@
-"""Train a small English-German translator on the built-in corpus and show what it learned, in three to five minutes.
+"""Train a small translator from English into German and try it, in three to five minutes.
 
     vanilla demo
 
-The demo trains with the recipe `demo`, as `vanilla train demo` does. Then it translates sentences that are not in
-the training text and draws an attention map. All files are in runs/demo. If the demo is interrupted, run it again: it
-resumes from the last checkpoint.
+The demo trains with the recipe `demo`, as `vanilla train demo` does, on everyday sentences that come with the package.
+Then it translates sentences that are not in the training text, draws an attention map and, on a terminal, asks for
+sentences of yours. All files are in runs/demo. If the demo is interrupted, run it again: it resumes from the last
+checkpoint. A finished demo is not trained again.
 """
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
+from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.training import train
-from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
 from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.reports.plots import plot_attention
 
 
 SENTENCES = [
-    "Yesterday the young teacher bought twenty-one red apples.",
-    "Although the children are tired, they want to read an interesting book.",
-    "When does the train arrive in Berlin?",
-    "The woman who the doctor visited opens the window at half past seven.",
+    "She has two children and a dog.",
+    "The weather is nice today.",
+    "My brother lives in a small town.",
+    "Do you know where he works?",
+    "The old man is reading a newspaper.",
 ]
 
 
@@ -42,8 +45,10 @@ def main(argv: list[str] | None = None) -> None:
         (options,) = parse_arguments([DemoArguments], __doc__, argv)
         folder = Path(options.output_dir)
         if train_or_resume(folder):
-            show_translations(folder)
+            translator = Translator.from_pretrained(folder / "model", backend="torch")
+            show_translations(translator, folder)
             show_files(folder)
+            invite(translator, folder)
 
 
 def train_or_resume(folder: Path) -> bool:
@@ -56,14 +61,11 @@ def train_or_resume(folder: Path) -> bool:
     return (folder / RESULTS).is_file()
 
 
-def show_translations(folder: Path) -> None:
+def show_translations(translator: Translator, folder: Path) -> None:
     """Prints translations of new sentences, and draws the attention of the first."""
-    training_sentences = {pair["en"] for pair in demo_corpus("train")}
-    sources = [sentence for sentence in SENTENCES if sentence not in training_sentences]
-    translator = Translator.from_pretrained(folder / "model", backend="torch")
-    translations = [best for (best,) in translator.translate(sources, attention=True)]
+    translations = [best for (best,) in translator.translate(SENTENCES, attention=True)]
     print("\nSentences that are not in the training text:")
-    for source, translation in zip(sources, translations, strict=True):
+    for source, translation in zip(SENTENCES, translations, strict=True):
         print(f"  {source}\n    {translation.text}")
 
     first = translations[0]
@@ -73,7 +75,7 @@ def show_translations(folder: Path) -> None:
         first.source_tokens,
         first.tokens,
         folder / "attention.png",
-        f"{sources[0]} → {first.text} (attention to the source in the last layer, mean of heads)",
+        f"{SENTENCES[0]} → {first.text} (attention to the source in the last layer, mean of heads)",
     )
 
 
@@ -85,6 +87,24 @@ def show_files(folder: Path) -> None:
     print(f"learning curve   {folder / 'learning_curve.png'}")
     print(f"attention        {folder / 'attention.png'}")
     print(f"test output      {folder / 'test.hypotheses.txt'}")
+
+
+def invite(translator: Translator, folder: Path) -> None:
+    """Translates the reader's sentences until an empty line; without a terminal, prints the command that does it."""
+    if not (on_terminal(sys.stdin) and on_terminal(sys.stdout)):
+        print(f'your sentences   vanilla translate "Where is my key?" --model {folder / "model"}')
+        return
+    print("\nNow yours, in English. An empty line ends the demo.")
+    while source := read_line():
+        print(f"  {translator(source)}")
+
+
+def read_line() -> str:
+    """Returns a line of the terminal without spaces around it; an empty one at its end (Ctrl-D)."""
+    try:
+        return input("> ").strip()
+    except EOFError:
+        return ""
 
 
 if __name__ == "__main__":

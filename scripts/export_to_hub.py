@@ -2,7 +2,7 @@
 
 Write and check the folder. The numbers of its model card come from the run and from its evaluations:
 
-    vanilla export --run runs/demo --output_dir runs/demo/hub --license apache-2.0
+    vanilla export --run runs/demo --output_dir runs/demo/hub --license cc-by-2.0
     vanilla export --run runs/mine --evaluations runs/mine/evaluation --output_dir hub/mine --dtype float16
 
 Push it. A new repository is private unless --public is given; --dry_run lists the files and pushes nothing:

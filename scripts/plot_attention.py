@@ -2,7 +2,7 @@
 
 All heads of all layers, for a text and its translation by the model:
 
-    vanilla attention --model runs/demo/model --text "When does the train arrive in Berlin?"
+    vanilla attention --model runs/demo/model --text "Do you know where he works?"
 
 The same for a translation that you give, in another folder:
 

@@ -5,7 +5,7 @@ From your own files (data/train.en + data/train.de), a joint vocabulary of both 
     vanilla tokenizer --train_files data/train --source_lang en --target_lang de \\
         --vocab_size 10000 --output_dir runs/tokenizer
 
-From the built-in demo corpus, without a download:
+From the demo corpus, without a download:
 
     vanilla tokenizer --dataset demo --vocab_size 1000 --output_dir runs/demo_tokenizer
 

@@ -133,7 +133,7 @@ def check_text(arguments: CorpusArguments) -> str:
     directions = directions_of_corpus(arguments)
     names, several = " ".join(map(str, directions)), len(directions) > 1
     if arguments.dataset == "demo":
-        return f"the built-in demo, {names}"
+        return f"the demo corpus, {names}"
     if arguments.dataset:
         checked = [_check_dataset(of_direction(arguments, each), several) for each in directions]
         return f"{arguments.dataset}, {names}: {checked[0]}"

@@ -32,10 +32,6 @@ The first second: fresh processes until their first answer, and their memory, be
 
     vanilla benchmark start --rounds 5
 
-Alignments of words, against the links that the demo corpus knows:
-
-    vanilla benchmark alignment --models runs/demo/model runs/guided/model
-
 What an update and a search cost on a GPU, counted on any machine:
 
     vanilla benchmark device --preset base --vocab_size 37000
@@ -50,7 +46,6 @@ import sys
 
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.scripts.benchmarks import (
-    alignment,
     cold_start,
     decode,
     device,
@@ -69,7 +64,6 @@ BENCHMARKS = {
     "models": models.main,
     "mask_predict": mask_predict.main,
     "serve": serving_speed.main,
-    "alignment": alignment.main,
     "device": device.main,
     "start": cold_start.main,
 }

@@ -8,7 +8,7 @@
 {topics}
 
 OUTPUT_DIR/TOPIC.png is the picture, OUTPUT_DIR/TOPIC.json the figures that it shows. Topics with a * train small
-models on the built-in demo corpus, about a minute each on one CPU core. The trained models are kept in RUNS_DIR and
+models on the demo corpus, about a minute each on one CPU core. The trained models are kept in RUNS_DIR and
 used again. docs/questions.md has the questions, the answers and these pictures.
 """
 

@@ -15,17 +15,17 @@ LABELS = {"1 head": "1 head of 128", "paper": "4 heads of 32", "16 heads": "16 h
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """One wide head against several narrow ones with equal parameters: loss and BLEU. *"""
+    """One wide head against several narrow ones with equal parameters: perplexity and BLEU. *"""
     runs = {LABELS[name]: folder for name, folder in train_all(VARIANTS, options).items()}
     rows = results(runs)
     table = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, rows)
     panels: list[Panel] = [
         loss_curves(runs),
         Columns(
-            f"test BLEU after {options.updates} updates",
+            f"validation set, after {options.updates} updates",
             "heads of width $d_k$",
-            "BLEU",
-            {name.replace(" of", "\nof"): {"BLEU": row["BLEU"]} for name, row in rows.items()},
+            "perplexity",
+            {name.replace(" of", "\nof"): {"perplexity": row["perplexity"]} for name, row in rows.items()},
         ),
     ]
     return Explanation([table], [Picture("The same parameters in one head or in several", [panels])])

@@ -15,7 +15,7 @@ from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Columns, Curves, Panel, Picture
-from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 
 
 REPLACED, BLOCKED, NOTHING = "tokens replaced", "attention blocked", "nothing hidden"
@@ -53,7 +53,8 @@ class Filler:
 def explain(options: ExplainArguments) -> Explanation:
     """Filling in masked tokens: tokens replaced, attention to them blocked, nothing hidden."""
     updates = options.choose(600, quick=20)
-    train, test = ([pair["en"] for pair in pairs] for pairs in (demo_corpus("train", 6000), demo_corpus("test", 500)))
+    sizes = options.choose({"train": 6000, "test": 500}, quick={"train": 300, "test": 50})
+    train, test = ([pair["en"] for pair in demo_corpus(split, size)] for split, size in sizes.items())
     tokenizer = with_mask_token(train_tokenizer(train, vocab_size=1000, show_progress=False))
     (unseen,) = batches(test, tokenizer, size=len(test), number=1, seed=1)
     losses, rows = {}, {}

@@ -10,7 +10,7 @@ from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Ex
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
 from vanilla_transformer.scripts.explain.trainings import PAPER, train_one
 from vanilla_transformer.training.data.decoder_input_noise import PrefixNoise
-from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 from vanilla_transformer.training.evaluation.metrics import bleu
 
 

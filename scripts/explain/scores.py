@@ -21,7 +21,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """Additive against dot-product scores: time, memory and BLEU; queries and keys that share one matrix. *"""
+    """Additive against dot-product scores: time, memory and perplexity; queries and keys that share one matrix. *"""
     lengths = options.choose([32, 64, 128, 256], quick=[16, 32])
     # Eager attention for both, so that only the score differs.
     layers = {name: SelfAttention("eager", score_function=score) for name, score in SCORES.items()}

@@ -9,7 +9,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import INSIDE, 
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture
-from vanilla_transformer.training.data.demo_corpus.grammar import Split, demo_corpus
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 
 
 ALGORITHMS: tuple[Algorithm, ...] = ("bpe", "wordpiece", "unigram")
@@ -57,7 +57,7 @@ def explain(options: ExplainArguments) -> Explanation:
     return Explanation([split, examples], [Picture("Subwords learned from the same text", [panels])])
 
 
-def corpus_text(split: Split, size: int) -> list[str]:
+def corpus_text(split: str, size: int) -> list[str]:
     """Sentences of both languages of the demo corpus."""
     return [text for pair in demo_corpus(split, size) for text in pair.values()]
 

@@ -1,6 +1,7 @@
 """Short trainings on the demo corpus, by the recipe `explain`. Finished ones are used again, also by other topics."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -70,21 +71,21 @@ def train_one(name: str, fields: dict[str, Any], options: ExplainArguments, word
 
 
 def results(runs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
-    """Test BLEU, validation loss and parameters of each run: rows of a table."""
+    """Perplexity on the validation set, test BLEU and parameters of each run: rows of a table."""
     rows = {}
     for name, folder in runs.items():
         found = figures(folder, name)
         rows[name] = {
+            "perplexity": math.exp(found["loss"]),
             "BLEU": found["bleu"],
-            "validation loss": found["loss"],
             "parameters": found["parameters"],
         }
     return rows
 
 
 FORMATS = {
+    "perplexity": "{:.1f}",
     "BLEU": "{:.1f}",
-    "validation loss": "{:.3f}",
     "parameters": "{:,}",
 }
 

@@ -8,6 +8,7 @@ import pytest
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import demo
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 
 
 @pytest.fixture
@@ -39,6 +40,34 @@ def test_a_new_demo_trains_the_recipe_and_shows_translations(commands, tmp_path,
     ):
         assert f"  {source}\n    {translation}\n" in printed
     assert (folder / "attention.png").is_file()
+    # There is no terminal to ask on.
+    assert f'vanilla translate "Where is my key?" --model {folder / "model"}' in printed
+
+
+def test_the_sentences_are_not_in_the_training_text():
+    training = {"".join(filter(str.isalnum, pair["en"])).lower() for pair in demo_corpus("train")}
+    assert not training & {"".join(filter(str.isalnum, sentence)).lower() for sentence in demo.SENTENCES}
+
+
+@pytest.mark.parametrize("last", ["  ", EOFError])
+def test_on_a_terminal_the_readers_sentences_are_translated_until_an_empty_line(
+    commands, tmp_path, capsys, monkeypatch, last
+):
+    lines = iter(["The cat sleeps.", " A dog runs. ", last, "unread"])
+
+    def read(prompt):
+        line = next(lines)
+        if line is EOFError:
+            raise EOFError
+        return line
+
+    monkeypatch.setattr(demo, "on_terminal", lambda stream: True)
+    monkeypatch.setattr("builtins.input", read)
+    demo.main(["--output_dir", str(tmp_path)])
+    expected = Translator.from_pretrained(tmp_path / "model")(["The cat sleeps.", "A dog runs."])
+    printed = capsys.readouterr().out
+    assert printed.endswith("".join(f"  {translation}\n" for translation in expected))
+    assert next(lines) == "unread"
 
 
 @pytest.mark.slow

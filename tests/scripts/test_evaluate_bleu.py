@@ -137,7 +137,7 @@ def test_without_matplotlib_there_is_all_but_the_picture(run, tmp_path, monkeypa
 
 
 def test_the_demo_corpus(tmp_path):
-    references = write(tmp_path / "out.de", ["Die Katze schläft."] * 500)
+    references = write(tmp_path / "out.de", ["Die Katze schläft."] * 1000)
     evaluate_bleu.main(["--dataset", "demo", "--hypotheses", references, "--output_dir", str(tmp_path / "x")])
     results = json.loads((tmp_path / "x" / "results.json").read_text())
     assert results["corpus"] == {

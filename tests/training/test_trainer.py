@@ -23,7 +23,7 @@ from vanilla_transformer import (
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
-from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 from vanilla_transformer.training.data.tokenized_pairs import tokenize
 from vanilla_transformer.training.trainer import TranslationTrainer
 

@@ -57,8 +57,8 @@ class CorpusArguments(CleaningArguments):
 
     dataset: str | None = key(
         None,
-        "demo for the built-in corpus, a dataset of the Hub such as wmt/wmt14 or bentrevett/multi30k, or a local "
-        "folder in the Hub's layout.",
+        "demo for the pairs that come with the package, a dataset of the Hub such as wmt/wmt14 or "
+        "bentrevett/multi30k, or a local folder in the Hub's layout.",
     )
     dataset_config: str | None = key(
         None, "Configuration of that dataset, for example de-en. Not needed if its name is the language pair."

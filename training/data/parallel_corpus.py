@@ -1,6 +1,6 @@
 """Loading parallel text: one function for every kind of corpus.
 
-A corpus comes from the Hub through `datasets`, from files, or from the built-in demo grammar. `load_corpus` returns it
+A corpus comes from the Hub through `datasets`, from files, or with the package (`demo`). `load_corpus` returns it
 with the columns `source` and `target`, and with `direction` if it has several.
 
 ```python
@@ -9,9 +9,9 @@ with the columns `source` and `target`, and with `direction` if it has several.
 
 >>> corpus = load_corpus(CorpusArguments(source_lang="en", target_lang="de", dataset="demo"))
 >>> print(corpus.report)
-pairs loaded        40,000
+pairs loaded        90,000
 - empty side             0
-kept                40,000
+kept                90,000
 ```"""
 
 import hashlib
@@ -46,7 +46,7 @@ from vanilla_transformer.training.data.corpus_files import (
 )
 from vanilla_transformer.training.data.corpus_languages import directions_of_corpus, languages_of_corpus, of_direction
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION, TEXT, copies
-from vanilla_transformer.training.data.demo_corpus.grammar import SIZES, demo_corpus
+from vanilla_transformer.training.data.demo_corpus import SIZES, demo_corpus
 from vanilla_transformer.training.data.sacrebleu_sets import PREFIX, files_of_set
 from vanilla_transformer.training.evaluation.metrics import Reference, require_same_number
 
@@ -191,7 +191,7 @@ def _digest(text: Dataset) -> str:
     return digest.hexdigest()
 
 
-# --- the demo grammar ---
+# --- the demo corpus ---
 
 
 def _load_demo(arguments: CorpusArguments, split: Split, several: bool) -> Dataset | IterableDataset:

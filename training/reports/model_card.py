@@ -19,6 +19,7 @@ from vanilla_transformer.models.search_options import BeamSearchOptions, options
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, language_tag
 from vanilla_transformer.safe_files.atomic_writes import write_text
 from vanilla_transformer.training.arguments.corpus_arguments import files_by_name
+from vanilla_transformer.training.data.demo_corpus import SOURCE
 from vanilla_transformer.training.evaluation.metrics import COMPOUND_BLEUS
 from vanilla_transformer.training.evaluation.results import RESULTS, figures_of, read_results
 from vanilla_transformer.training.reports.plots import read_metrics
@@ -398,7 +399,8 @@ def _corpus_name(corpus: dict[str, Any], split: str, dataset: str | None) -> str
     if dataset and len(names) <= 1:
         names = [dataset, *names]
     name = corpus.get("dataset") or ", ".join(names)
-    return f"{name} ({EVERY if corpus.get(DIRECTIONS) else _languages(corpus)})"
+    source = f", from {SOURCE}" if name == "demo" and split == "train" else ""
+    return f"{name} ({EVERY if corpus.get(DIRECTIONS) else _languages(corpus)}){source}"
 
 
 def _dataset_id(corpus: dict[str, Any], split: str, dataset: str | None) -> str:

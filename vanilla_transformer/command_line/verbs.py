@@ -35,7 +35,7 @@ GROUPS = {
     "understand": "Understand the model",
 }
 VERBS = {
-    "demo": Verb("train", "scripts.demo", "train a small translator in minutes and show what it learned"),
+    "demo": Verb("train", "scripts.demo", "train a small translator in minutes and translate your sentences"),
     "train": Verb("train", "training.train", "train or fine-tune a model from a recipe"),
     "plan": Verb("train", "training.plan", "what a recipe will cost: memory, FLOPs, hours; no GPU, no data"),
     "prepare": Verb("train", "training.prepare", "clean and tokenise a recipe's text before training"),

@@ -1,7 +1,7 @@
 """The pipeline task `vanilla-translation`: `Translator` behind the library's `pipeline`.
 
 pipe = pipeline("vanilla-translation", model="runs/demo/model")
-pipe("When does the train arrive in Berlin?")   # {'translation_text': 'Wann kommt der Zug in Berlin an?', ...}
+pipe("Do you know where he works?")   # {'translation_text': 'Weißt du, wo er arbeitet?', ...}
 pipe("Guten Tag", src_lang="de", tgt_lang="fr")   # a model with several directions
 """
 

@@ -3,7 +3,7 @@
     from vanilla_transformer import Translator
 
     translator = Translator.from_pretrained("runs/demo/model")
-    translator("When does the train arrive in Berlin?")         # 'Wann kommt der Zug in Berlin an?'
+    translator("Do you know where he works?")                   # 'Weißt du, wo er arbeitet?'
     translator(["The cat sleeps.", "I am reading a book."])     # a list, in the order given
     Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")   # several times as fast
 

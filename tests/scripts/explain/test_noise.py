@@ -6,7 +6,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from vanilla_transformer.scripts.explain import noise
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments
-from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 
 
 def test_a_model_that_writes_the_reference_scores_100_whatever_the_prefix(model_folder, monkeypatch):

@@ -11,10 +11,10 @@ from transformers import PreTrainedTokenizerFast
 from vanilla_transformer.models.tokenization_vanilla_transformer import BYTES, train_tokenizer, with_language_tags
 from vanilla_transformer.training.data import bpe_dropout
 from vanilla_transformer.training.data.bpe_dropout import BpeDropout
-from vanilla_transformer.training.data.demo_corpus.grammar import demo_corpus
+from vanilla_transformer.training.data.demo_corpus import demo_corpus
 
 
-TEXTS = [pair["en"] for pair in demo_corpus("test")[:200]]
+TEXTS = [pair["en"] for pair in demo_corpus("test", 200)]
 ODD = ["", "  two  spaces ", "</s> <pad> is text", "Ünïcödé 🙂 مرحبا", "tab\tand\nline", "x" * 50]
 
 

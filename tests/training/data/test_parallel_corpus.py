@@ -154,10 +154,10 @@ def test_what_the_hub_does_not_have_is_named(tmp_path):
 @pytest.mark.parametrize("streaming", [False, True])
 def test_the_demo_corpus_needs_nothing(streaming):
     corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming), splits=("test",))
-    assert len(rows(corpus["test"])) == 500
+    assert len(rows(corpus["test"])) == 1000
     slices = {"train_split": "train[:30]", "validation_split": "validation[:1%]", "test_split": "test[10:12]"}
     corpus = load_corpus(corpus_arguments(dataset="demo", streaming=streaming, **slices))
-    assert [len(rows(corpus[split])) for split in ("train", "validation", "test")] == [30, 5, 2]
+    assert [len(rows(corpus[split])) for split in ("train", "validation", "test")] == [30, 10, 2]
     with pytest.raises(ValueError, match=r'Unknown split "tset"'):
         load_corpus(corpus_arguments(dataset="demo", test_split="tset"), splits=("test",))
     with pytest.raises(ValueError, match=r"demo corpus has no 'fr' among its columns 'en', 'de'"):

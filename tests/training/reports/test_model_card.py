@@ -87,6 +87,13 @@ def test_a_dataset_is_not_named_as_the_source_of_several_files(make_run, write_c
     assert metadata(card)["datasets"] == ["someone/captions"]
 
 
+def test_a_model_of_the_demo_names_where_its_sentences_are_from(make_run, write_card):
+    card = write_card(make_run(dataset="demo", train_files=[]))
+    source = "tatoeba.org by way of manythings.org/anki, CC BY 2.0 FR"
+    assert f"| data | demo (en-de), from {source}, 29,000 pairs |" in card
+    assert "demo" not in str(metadata(card).get("datasets"))
+
+
 def test_a_recurrent_model_is_called_one(make_run):
     config = RnnSearchConfig(vocab_size=300, hidden_size=8, attention="none")
     card = model_card(make_run(), RnnSearchForConditionalGeneration(config), CardOptions("someone/model"))

@@ -51,6 +51,11 @@ def test_a_family_is_served_as_its_models(served):
         (["--languages", "en-de", "de-en"], "--languages names 2 pairs for 1 models"),
         (["--languages", "en"], "--languages 'en' must be two languages"),
         (["--max_seconds", "0"], "max_seconds=0.0 must be more than 0"),
+        (["--max_seconds", "inf"], "max_seconds=inf must be more than 0, and finite"),
+        (["--batch_sentences", "0"], "batch_sentences=0 must be at least 1"),
+        (["--batch_milliseconds", "inf"], "batch_milliseconds=inf must be a number from 0 to 60,000"),
+        (["--batch_milliseconds", "nan"], "batch_milliseconds=nan must be a number"),
+        (["--batch_milliseconds", "-1"], "batch_milliseconds=-1 must be a number"),
         (["--languages", "de-en"], "source_lang is 'de'"),
     ],
 )

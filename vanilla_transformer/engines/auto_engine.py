@@ -184,11 +184,21 @@ class AutoBackend:
         return backend.generate(sources, prefixes, search=search, num_return_sequences=num_return_sequences, **options)
 
     def score(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[list[float]]:
-        return self.fast.score(sources, targets)
+        return self._fast_up_to(sources, targets).score(sources, targets)
 
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
         """Returns the weights of every head, from torch; where it is not installed, what CTranslate2 has."""
         return (self.fast if missing_for_torch() else self.in_torch).attend(sources, targets)
+
+    def align(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
+        """Returns the alignment of each pair, from the fast engine if it can: it has no weights of every head."""
+        return self._fast_up_to(sources, targets).attend(sources, targets)
+
+    def _fast_up_to(self, *sequences: Sequence[TokenIds]) -> Backend:
+        """Returns the fast engine, or torch for sequences beyond its positions."""
+        limit = self.fast.longest_input
+        within = limit is None or max((len(ids) for rows in sequences for ids in rows), default=0) <= limit
+        return self.fast if within or missing_for_torch() else self.in_torch
 
     def _why_not_fast(
         self, search: SearchOptions | None, prefixes: Sequence[TokenIds], options: dict[str, Any]

@@ -286,6 +286,7 @@ class CTranslate2Backend:
         """Returns the log-probability of each token of each target, given the source and the tokens before it."""
         # The engine adds the first token, and the end of sentence with its own probability.
         scored = [target[1:-1] if target[-1] == self.config.eos_token_id else target[1:] for target in targets]
+        self._require_positions(sources, [ids[:-1] for ids in targets])
         shared_out = self._shared_out(len(sources))
         results = self._require_engine(apart=bool(shared_out)).score_batch(
             [[self.source_tokens[token_id] for token_id in source] for source in sources],
@@ -298,8 +299,12 @@ class CTranslate2Backend:
     def attend(self, sources: Sequence[TokenIds], targets: Sequence[TokenIds]) -> list[Attention]:
         """Returns one matrix for each pair: that of the head that learned word links, or the mean of the heads of the
         last decoder layer but one."""
+        self._require_positions(sources, targets)
         matrices = []
         for source, target in zip(sources, targets, strict=True):
+            if len(source) == 1:  # an empty text, which the engine does not decode: its only token has all weight
+                matrices.append(np.ones((len(target), 1), np.float32))
+                continue
             (result,) = self._translate(
                 [[self.source_tokens[token_id] for token_id in source]],
                 [[self.target_tokens[token_id] for token_id in target[1:]]],  # forced; the engine adds the first token
@@ -309,6 +314,15 @@ class CTranslate2Backend:
             )
             matrices.append(np.array(result.attention[0], np.float32)[: len(target)])
         return [Attention(None, None, matrix[None, None], matrix) for matrix in matrices]
+
+    def _require_positions(self, *sequences: Sequence[TokenIds]) -> None:
+        """Refuses sequences for which the engine would fail with an error of its own."""
+        longest = max((len(ids) for rows in sequences for ids in rows), default=0)
+        if self.longest_input is not None and longest > self.longest_input:
+            raise ValueError(
+                f"CTranslate2 has {self.longest_input} positions for this model, too few for {longest} tokens: "
+                "shorten the text, or leave out backend."
+            )
 
     def generate(
         self,

@@ -1,6 +1,7 @@
 """What a client may ask for: sizes, time, number of requests, and who may ask at all."""
 
 import hmac
+import math
 import os
 import time
 from collections import Counter
@@ -41,8 +42,8 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            if value is not None and not value > 0:
-                raise ValueError(f"{name}={value} must be more than 0.")
+            if value is not None and not 0 < value < math.inf:
+                raise ValueError(f"{name}={value} must be more than 0, and finite.")
 
     @property
     def max_bytes(self) -> int:

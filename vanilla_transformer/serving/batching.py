@@ -21,6 +21,7 @@ from .errors import RequestError
 
 Options = tuple[tuple[str, Any], ...]  # options of `Translator.translate`, sorted by name
 Engine = Callable[..., Sequence[list[Hypothesis]]]
+LONGEST_WAIT = 60.0  # seconds
 RETRY = {"Retry-After": "1"}
 
 
@@ -49,6 +50,14 @@ class Batching:
     seconds: float = 0.005
     max_sentences: int = 128
     halve_from: int | None = 16
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.seconds <= LONGEST_WAIT:
+            raise ValueError(
+                f"batch_milliseconds={self.seconds * 1000:g} must be a number from 0 to {LONGEST_WAIT * 1000:,.0f}."
+            )
+        if self.max_sentences < 1:
+            raise ValueError(f"batch_sentences={self.max_sentences} must be at least 1.")
 
 
 class BatchingTranslator:

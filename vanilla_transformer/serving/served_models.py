@@ -4,8 +4,9 @@ import asyncio
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -18,6 +19,7 @@ from vanilla_transformer.hub.languages import Languages, agreed_languages
 from vanilla_transformer.hub.saved_files import find_file
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.translation.confidence import CALIBRATION
+from vanilla_transformer.translation.language_conventions import TagError
 from vanilla_transformer.translation.translator import Hypothesis, Translator
 from vanilla_transformer.translation.words import WordAttention, word_attention
 
@@ -144,7 +146,8 @@ class ServedModel:
         """Returns the `n_best` translations of each sentence; `decoding` overrides the model's options."""
         for sentence in sentences:
             self._require_short(sentence)
-        return await self.queue.translate(sentences, {**self.decoding, **decoding, "n_best": n_best}, prefixes)
+        with _tags_refused():
+            return await self.queue.translate(sentences, {**self.decoding, **decoding, "n_best": n_best}, prefixes)
 
     async def continue_with(
         self, sentence: str, prefix: str, number: int, **decoding: Any
@@ -183,7 +186,8 @@ class ServedModel:
             translator = self._translator_with_heads if heads else _fastest(self.translator)
             return read(sentence, translator.attend(sentence, translation, **direction))
 
-        return await asyncio.get_running_loop().run_in_executor(self._attention_thread, work)
+        with _tags_refused():
+            return await asyncio.get_running_loop().run_in_executor(self._attention_thread, work)
 
     def _translate(self, sentences: list[str], **options: Any) -> list[list[Hypothesis]]:
         return list(self.translator.translate(sentences, **options))
@@ -218,6 +222,15 @@ class ServedModel:
                 f"tokens: split it into sentences of at most {limit:,}.",
             )
         return tokens
+
+
+@contextmanager
+def _tags_refused() -> Iterator[None]:
+    """Answers a tag in a text, `>>fr<<`, that contradicts the request."""
+    try:
+        yield
+    except TagError as error:
+        raise RequestError(400, str(error)) from error
 
 
 def _fastest(translator: Translator) -> Translator:

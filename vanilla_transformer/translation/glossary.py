@@ -7,6 +7,7 @@ Source terms are found as whole words, whatever their case. The longest term win
 """
 
 import re
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 
 FIRST_LETTER_WITHOUT_SPACES = "\u2e80"  # from here on are the scripts of East Asia, which put no spaces between words
+_IN_WORD = r"[\w\u0300-\u036f]"  # also accents that compose with no letter
 WORD_STARTS = ("Ġ", "▁")  # how byte-level and SentencePiece tokens mark the beginning of a word
 
 
@@ -33,12 +35,14 @@ class Glossary:
     def __init__(self, terms: Mapping[str, str]):
         if not isinstance(terms, Mapping) or not all(isinstance(term, str) for pair in terms.items() for term in pair):
             raise ValueError(f"The glossary {terms!r:.60} must map source terms to target terms, both text.")
-        self.targets = {source.strip().casefold(): target.strip() for source, target in terms.items()}
-        for source, target in self.targets.items():
-            if not source or not target:
+        self.targets: dict[str, str] = {}
+        for source, target in terms.items():
+            if not source.strip() or not target.strip():
                 raise ValueError(f"The glossary has an entry {source!r} -> {target!r}: give a term on both sides.")
+            if self.targets.setdefault(_folded(source), target.strip()) != target.strip():
+                raise ValueError(f"The glossary has two translations of {source!r}: keep one of them.")
         longest_first = sorted(self.targets, key=len, reverse=True)
-        self.pattern = re.compile("|".join(map(_whole_words, longest_first)), re.IGNORECASE) if self.targets else None
+        self.pattern = re.compile("|".join(map(_whole_words, longest_first))) if self.targets else None
 
     @classmethod
     def from_file(cls, path: str | Path) -> "Glossary":
@@ -53,7 +57,7 @@ class Glossary:
             cells = [cell.strip() for cell in line.split("\t")]
             if len(cells) != 2 or not all(cells):
                 raise ValueError(f"{path}, line {number}: {line!r} is not a source term, a tab and a target term.")
-            if terms.setdefault(cells[0].casefold(), cells[1]) != cells[1]:
+            if terms.setdefault(_folded(cells[0]), cells[1]) != cells[1]:
                 raise ValueError(f"{path}, line {number}: {cells[0]!r} has two translations: keep one of them.")
         return cls(terms)
 
@@ -61,15 +65,19 @@ class Glossary:
         """Returns the target terms that the translation of a text must contain."""
         if self.pattern is None:
             return []
-        found = (match[0].casefold() for match in self.pattern.finditer(text))
-        return list(dict.fromkeys(self.targets[" ".join(term.split())] for term in found))
+        return list(dict.fromkeys(self.targets[match[0]] for match in self.pattern.finditer(_folded(text))))
+
+
+def _folded(text: str) -> str:
+    """Returns a text without the differences that a glossary ignores: case, composition of letters, white space."""
+    return unicodedata.normalize("NFC", " ".join(unicodedata.normalize("NFC", text).casefold().split()))
 
 
 def _whole_words(term: str) -> str:
-    """A pattern for a term that is not part of longer words. White space inside may be of any kind."""
-    before, after = ("" if letter >= FIRST_LETTER_WITHOUT_SPACES else r"\b" for letter in (term[0], term[-1]))
-    before, after = (r"(?<!\w)" if before else "", r"(?!\w)" if after else "")
-    return before + r"\s+".join(map(re.escape, term.split())) + after
+    """Returns a pattern for a folded term that is not part of a longer word."""
+    before = f"(?<!{_IN_WORD})" if term[0] < FIRST_LETTER_WITHOUT_SPACES else ""
+    after = f"(?!{_IN_WORD})" if term[-1] < FIRST_LETTER_WITHOUT_SPACES else ""
+    return before + re.escape(term) + after
 
 
 def continuing_tokens(tokenizer: "PreTrainedTokenizerBase", vocab_size: int) -> "torch.Tensor | None":

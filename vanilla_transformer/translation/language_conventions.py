@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 
+_TAG = re.compile(r"\s*>>([a-z]{2,3}(?:[_-]\w+)?)<<\s*")
+
+
+class TagError(ValueError):
+    """Refusal of a text's tag: another language is given, or the model was not trained for it."""
+
+
 @dataclass(frozen=True)
 class Convention:
     """What a model is told about a text; here nothing.
@@ -46,9 +53,30 @@ class Convention:
         """Returns the tokens that a translation starts with, after the decoder's first token."""
         return []
 
-    def names_target(self, text: str) -> bool:
-        """Whether the text itself says its target language."""
-        return False
+    def split_tag(self, text: str) -> tuple[Languages, str]:
+        """Returns the languages that a text says itself, by its beginning, and the text without this beginning."""
+        match = _TAG.match(text) if self.directions or self.targets else None
+        return (Languages(None, match[1]), text[match.end() :]) if match else (Languages(), text)
+
+    def untagged(self, text: str, given: Languages, *, zero_shot: bool = False) -> tuple[str, Languages]:
+        """Returns a text without its tag, and its languages. A tag that contradicts the given languages is refused.
+
+        Args:
+            text: A text, with a tag in front or without.
+            given: As of `resolve`.
+            zero_shot: As of `resolve`.
+        """
+        tag, untagged = self.split_tag(text)
+        for side, of_tag, language in zip(("source_lang", "target_lang"), tag, given, strict=True):
+            if of_tag and language and of_tag != language and self._code(of_tag) != self._code(language):
+                raise TagError(
+                    f"{text:.30}... asks for {of_tag!r}, and {side} is {language!r}: leave out one of them."
+                )
+        languages = Languages(given.source or tag.source, given.target or tag.target)
+        try:
+            return untagged, self.resolve(languages, zero_shot=zero_shot)
+        except ValueError as error:
+            raise TagError(str(error)) if any(tag) else error from None
 
     def resolve(self, given: Languages, *, zero_shot: bool = False) -> Languages:
         """Returns the languages of a text, or refuses them.
@@ -93,15 +121,14 @@ class LanguageTags(Convention):
     def tagged(self, text: str, languages: Languages) -> str:
         return f"{language_tag(languages.target)} {text}" if languages.target else text
 
-    def names_target(self, text: str) -> bool:
-        match = re.match(r"\s*>>(\S+?)<<", text)
-        return match is not None and match[1] in self.targets
-
 
 class LanguageCodes(Convention):
     """Codes that the tokenizer knows; the translation starts with the token of its language."""
 
     tells_source = True
+
+    def split_tag(self, text: str) -> tuple[Languages, str]:
+        return Languages(), text  # `>>de<<` is text like any other
 
     def set_languages(self, tokenizer: "PreTrainedTokenizerBase", languages: Languages) -> None:
         if languages.source is not None:
@@ -129,8 +156,12 @@ class TextPrefixes(Convention):
     def tagged(self, text: str, languages: Languages) -> str:
         return dict(self.words).get(languages, "") + text
 
-    def names_target(self, text: str) -> bool:
-        return any(text.startswith(words) for _, words in self.words)
+    def split_tag(self, text: str) -> tuple[Languages, str]:
+        start = text.lstrip()
+        for languages, words in self.words:
+            if start.startswith(words):
+                return languages, start[len(words) :]
+        return Languages(), text
 
 
 def convention_of(config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase") -> Convention:

@@ -380,7 +380,7 @@ class Translator:
                 for each text. A translation contains the target term for each source term of its text.
             source_lang: The language of the texts, or of each text, if the model has several.
             target_lang: The language of the translations, or of each, if the model has several. A text may also have
-                the model's tag in front: `>>de<< Hello.`
+                a tag in front, which must agree: `>>de<< Hello.` The tag is no part of the text.
             zero_shot: Whether the model may be asked for a direction that it was not trained on.
             numbers: The numbers of the texts in warnings and errors; by default they count from 1.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
@@ -423,12 +423,13 @@ class Translator:
         if alignment or attention:
             empty = replace(empty, alignment_weights=())
         if isinstance(target_lang, str) and isinstance(source_lang, str | None):
-            self._languages("", source_lang, target_lang, zero_shot)  # refuses now what all texts would be refused for
-        requests = (
-            replace(request, languages=self._languages(request.text, *request.languages, zero_shot))
-            for request in requests_of(texts, prefix, glossary, source_lang, target_lang)
+            # refuses now what all texts would be refused for
+            self._convention.resolve(Languages(source_lang, target_lang), zero_shot=zero_shot)
+        requests = requests_of(texts, prefix, glossary, source_lang, target_lang)
+        numbered = (
+            (number, self._untagged(number, request, zero_shot))
+            for number, request in zip(numbers or count(1), requests, strict=False)
         )
-        numbered = zip(numbers or count(1), requests, strict=False)
         in_pieces = bool(split_sentences) or self.long_texts == "chunk"
         total = None if in_pieces else _length_of(texts)
         bar = _bar(progress, total=total, desc="translating", unit=" texts")
@@ -468,7 +469,7 @@ class Translator:
     ) -> Hypothesis:
         """Returns a given translation with its attention weights, as if the search had written it."""
         self.backend.require_support("attend()")
-        ids, target_ids = self._encode_pair(1, source, target, self._languages(source, source_lang, target_lang))
+        source, ids, target_ids = self._encode_pair(1, source, target, Languages(source_lang, target_lang))
         return self._with_attention([Hypothesis(target)], [source], [ids], [[self._start_token(), *target_ids]])[0]
 
     def number_of_tokens(self, text: str, *, target: bool = False) -> int:
@@ -502,11 +503,11 @@ class Translator:
 
     # --- languages of texts ---
 
-    def _languages(self, text: str, source: str | None, target: str | None, zero_shot: bool = False) -> Languages:
-        """Returns the languages of a text: those given, or those that follow from the model or from its tag."""
-        if source is None and target is None and isinstance(text, str) and self._convention.names_target(text):
-            return Languages()
-        return self._convention.resolve(Languages(source, target), zero_shot=zero_shot)
+    def _untagged(self, number: int, request: "Request", zero_shot: bool) -> "Request":
+        """Returns a request without the tag of its text, and with languages that follow from tag and model."""
+        _require_text(number, request.text)
+        text, languages = self._convention.untagged(request.text, request.languages, zero_shot=zero_shot)
+        return replace(request, text=text, languages=languages)
 
     # --- sentences of texts ---
 
@@ -594,7 +595,7 @@ class Translator:
         with bar:
             while window := list(islice(numbered, self.window)):
                 encoded = [
-                    self._encode_pair(number, source, target, self._languages(source, *given))
+                    self._encode_pair(number, source, target, given)[1:]
                     for number, (source, target) in map(_require_pair, window)
                 ]
                 sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
@@ -650,9 +651,13 @@ class Translator:
         with TOKENIZING:
             return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
 
-    def _encode_pair(self, number: int, source: str, target: str, languages: Languages) -> tuple[list[int], list[int]]:
+    def _encode_pair(
+        self, number: int, source: str, target: str, given: Languages
+    ) -> tuple[str, list[int], list[int]]:
+        """Returns the source without its tag, and the ids of both."""
         for text in (source, target):
             _require_text(number, text)
+        source, languages = self._convention.untagged(source, given)
         with TOKENIZING:
             self._convention.set_languages(self.target_tokenizer, languages)
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
@@ -661,7 +666,7 @@ class Translator:
                 f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
                 "drop it."
             )
-        return self._encode(number, source, languages), target_ids
+        return source, self._encode(number, source, languages), target_ids
 
     def _encode(self, number: int, text: str, languages: Languages) -> list[int]:
         with TOKENIZING:
@@ -749,9 +754,9 @@ class Translator:
 
         The decoder reads all tokens but the last. Row t of its weights belongs to token t + 1, which it wrote.
         """
-        # The fast engine of `auto` has the alignment, but not every head.
-        backend = self.backend if every_head else getattr(self.backend, "fast", self.backend)
-        weights = backend.attend(sources, [ids[:-1] for ids in targets])
+        # `auto` has the alignment from its fast engine, but not every head.
+        attend = self.backend.attend if every_head else getattr(self.backend, "align", self.backend.attend)
+        weights = attend(sources, [ids[:-1] for ids in targets])
         aligned = []
         for hypothesis, text, source, ids, found in zip(hypotheses, texts, sources, targets, weights, strict=True):
             heads = {"attention": found.cross, "decoder_attention": found.decoder, "encoder_attention": found.encoder}

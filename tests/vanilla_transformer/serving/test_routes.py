@@ -3,12 +3,14 @@ import json
 import re
 import time
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from vanilla_transformer import Translator
 from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.serving.access_limits import ApiKeys, Limits
 from vanilla_transformer.serving.attention_maps import attention_data, maps_of
@@ -145,6 +147,31 @@ def test_attention_is_that_of_the_model(tiny, bundled):
     # The longest sentence, and a translation that is longer than a sentence may be, as the model's own can be.
     longest = {"q": "a " * 58 + ".", "translation": "ein " * 110}
     assert tiny.post("/attention", json={**query, **longest}).status_code == 200
+
+
+@pytest.mark.parametrize("heads", [False, True])
+def test_attention_of_an_empty_text_is_an_answer_with_the_fast_engine(bundled, heads):
+    """CTranslate2 has no weights for it."""
+    pytest.importorskip("ctranslate2")
+    service = make_service(translator=Translator.from_pretrained(BUNDLED))
+    with client_of(service) as client:
+        for text, translation in (("", ""), (" ", ""), ("", "Ein Hund"), ("A dog", "")):
+            query = {**QUERY, "q": text, "translation": translation, "heads": heads}
+            answer = client.post("/attention", json=query)
+            assert answer.status_code == 200
+            expected = attention_data(text, bundled.attend(text, translation), heads=heads)
+            assert answer.json()["target"] == expected["target"]
+            assert np.allclose(answer.json()["weights"], expected["weights"], atol=2e-4)
+
+
+def test_a_tag_in_the_text_agrees_with_the_request_or_is_refused(tiny, bundled):
+    assert tiny.post("/translate", json={**QUERY, "q": ">>de<< A dog."}).json() == {
+        "translatedText": bundled("A dog.")
+    }
+    for path, more in (("/translate", {}), ("/attention", {"translation": "Ein Hund"})):
+        refused = tiny.post(path, json={**QUERY, "q": ">>fr<< A dog.", **more})
+        assert refused.status_code == 400
+        assert "not trained for ?-fr" in refused.json()["error"]
 
 
 def test_a_prefix_that_leaves_no_room_is_refused():

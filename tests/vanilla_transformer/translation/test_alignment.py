@@ -94,3 +94,33 @@ def test_the_command_writes_them_before_the_translation_and_into_tables(tmp_path
         else:
             (row,) = parquet.read_table(output / "translations.parquet").to_pylist()
         assert row == {"text": TEXTS[0], "translation": text, "translation_word_alignment": links}
+
+
+def test_an_empty_source_is_attended_to_alone(tokenizer):
+    """CTranslate2 gave no weights for it, and `/attention` failed."""
+    pytest.importorskip("ctranslate2")
+    model = model_of()
+    in_torch, fast = Translator(model, tokenizer), Translator(model, tokenizer, backend="ctranslate2")
+    for target in ("A dog runs.", ""):
+        expected, weights = (each.attend("", target).alignment_weights for each in (in_torch, fast))
+        np.testing.assert_allclose(np.asarray(weights), np.asarray(expected), atol=1e-6)
+
+
+def test_texts_beyond_the_positions_of_ctranslate2_are_torch_s_or_refused(tokenizer, tmp_path):
+    """`auto` gave the pairs that torch had decoded back to CTranslate2, which failed with an error of its own."""
+    pytest.importorskip("ctranslate2")
+    model = model_of(max_position_embeddings=16)
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    auto = Translator.from_pretrained(tmp_path)
+    assert auto.backend.fast.longest_input == 16
+    text = "Two men are standing on a ladder. " * 8
+    options = {"alignment": True, "confidence": True, "max_extra_tokens": 20}
+    ours, theirs = (next(each.translate([text], **options))[0] for each in (Translator(model, tokenizer), auto))
+    assert len(ours.tokens) > 16
+    assert (theirs.text, theirs.word_alignment) == (ours.text, ours.word_alignment)
+    assert theirs.log_probabilities == pytest.approx(ours.log_probabilities, abs=1e-4)
+    ids = auto.tokenizer(text)["input_ids"]
+    for call in (auto.backend.fast.score, auto.backend.fast.attend):
+        with pytest.raises(ValueError, match="CTranslate2 has 16 positions for this model, too few for"):
+            call([ids], [ids])

@@ -30,6 +30,35 @@ def test_terms_of_a_text(text, terms):
     assert glossary.terms_for(text) == terms
 
 
+@pytest.mark.parametrize(
+    ("term", "text"),
+    [
+        ("Straße", "Die Straße ist lang, die STRASSE auch."),
+        ("strasse", "Straße"),
+        ("İzmir", "Das ist İzmir."),
+        ("Müller", "Herr Mu\u0308ller"),
+        ("Mu\u0308ller", "Herr MÜLLER"),
+        ("hot  dog", "a hot dog"),
+        ("hot\tdog", "a Hot\u00a0Dog!"),
+        ("hot\u00a0dog", "a hot \t dog"),
+        (" hot\n dog ", "hot dog"),
+    ],
+)
+def test_spelling_of_white_space_case_and_accents_does_not_matter(term, text, tmp_path):
+    """These were ignored, or ended in a KeyError."""
+    assert Glossary({term: "x"}).terms_for(text) == ["x"]
+    if "\t" not in term and "\n" not in term:
+        path = tmp_path / "terms.tsv"
+        path.write_text(f"{term}\tx\n", encoding="utf-8")
+        assert Glossary.from_file(path).terms_for(text) == ["x"]
+
+
+def test_accents_are_part_of_words_and_terms_have_one_translation():
+    assert Glossary({"x": "y", "u": "v"}).terms_for("x\u030c u\u0308 x\u030cx \u0308u") == []
+    with pytest.raises(ValueError, match="two translations of 'STRASSE'"):
+        Glossary({"Straße": "road", "STRASSE": "street"})
+
+
 def test_a_file_has_two_columns(tmp_path):
     path = tmp_path / "terms.tsv"
     path.write_text("# animals\ndog\tHund\n\n cat \t Katze \n", encoding="utf-8")

@@ -212,7 +212,7 @@ def test_multi_target_opus_has_tags_in_its_vocabulary():
 
     convention = convention_of(small_marian().config, Opus())
     assert convention.tagged("Hello.", convention.resolve(Languages("en", "fra"))) == ">>fra<< Hello."
-    assert convention.names_target(">>spa<< Hello.")
+    assert convention.untagged(">>spa<< Hello.", Languages("en", None)) == ("Hello.", Languages("en", "spa"))
     with pytest.raises(ValueError, match=r"no language 'deu': give one of fra, spa"):
         convention.resolve(Languages(None, "deu"))
 
@@ -246,3 +246,39 @@ def test_a_model_with_one_direction_is_told_nothing(tokenizer, tmp_path):
         convention.resolve(Languages(None, "fr"))
     config.save_pretrained(tmp_path)
     assert "directions" not in json.loads((tmp_path / "config.json").read_text())
+
+
+def test_a_tag_in_the_text_is_taken_or_refused(folder):
+    """It says the target language as the option does, whatever the spaces around it; both must agree."""
+    translator = Translator.from_pretrained(folder)
+    for target in ("de", "fr"):
+        expected = [best.score for (best,) in translator.translate(TEXTS, source_lang="en", target_lang=target)]
+        for tag in (f">>{target}<< ", f"  >>{target}<<\t", f">>{target}<<"):
+            for languages in ({}, {"target_lang": target}, {"source_lang": "en"}):
+                tagged = translator.translate([tag + text for text in TEXTS], **languages)
+                assert [best.score for (best,) in tagged] == expected
+        (scored,) = translator.score([(f">>{target}<< A cat", "Katze")], target_lang=target)
+        assert scored == next(translator.score([("A cat", "Katze")], target_lang=target))
+        aligned = next(translator.translate([f">>{target}<< A cat"], alignment=True))[0]
+        assert (
+            aligned.word_alignment
+            == next(translator.translate(["A cat"], target_lang=target, alignment=True))[0].word_alignment
+        )
+        assert translator.attend(f">>{target}<< A cat", "Katze").source == "A cat"
+    contradiction = r">>fr<< A cat.* asks for 'fr', and target_lang is 'de': leave out one"
+    for call in (
+        lambda: translator(">>fr<< A cat", target_lang="de"),
+        lambda: translator.attend(">>fr<< A cat", "Katze", target_lang="de"),
+        lambda: next(translator.score([(">>fr<< A cat", "Katze")], target_lang="de")),
+        lambda: translator(["A cat", ">>fr<< A cat"], target_lang=["fr", "de"]),
+    ):
+        with pytest.raises(ValueError, match=contradiction):
+            call()
+    with pytest.raises(ValueError, match="not trained for de-fr"):
+        translator(">>fr<< Ein Hund", source_lang="de")
+    with pytest.raises(ValueError, match=r"not trained for \?-es"):
+        translator(">>es<< A cat")
+    assert translator(">>de<< ") == ""
+    assert translator(">>de<< A dog runs.", split_sentences="en") == translator(
+        "A dog runs.", target_lang="de", split_sentences="en"
+    )

@@ -251,6 +251,14 @@ def test_what_only_the_librarys_search_has_works_or_is_refused_by_name(saved):
         ({"force_words_ids": [[5]]}, "force_words_ids=.*give glossary="),
         ({"top_k": 5}, "top_k=5 is for sampling and does nothing in a search"),
         ({"synced_gpus": True}, "synced_gpus=True: under FSDP"),
+        ({"synced_gpus": True, "num_beams": 1}, "synced_gpus=True: under FSDP"),
+        ({"synced_gpus": True, "custom_generate": model.search}, "synced_gpus=True: under FSDP"),
+        ({"assistant_model": model}, "assistant_model with num_beams=5.*Set num_beams=1"),
+        ({"assistant_model": model, "search": None}, "assistant_model with num_beams=5.*Set num_beams=1"),
+        (
+            {"assistant_model": model, "custom_generate": model.search},
+            "assistant_model does nothing beside custom_gen",
+        ),
         ({"search": "other"}, "names the search 'other'"),
         ({"output_attentions": True, "return_dict_in_generate": True}, "does not support output_attentions"),
     ]:

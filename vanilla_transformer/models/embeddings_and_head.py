@@ -72,6 +72,18 @@ class TranslationHead:
 
     # --- `generate` ---
 
+    def _extract_generation_mode_kwargs(
+        self, custom_generate: Any, kwargs: dict[str, Any], synced_gpus: bool | None, *args: Any
+    ) -> dict[str, Any]:
+        """Refuses arguments that the library would silently keep from a function in `custom_generate`."""
+        modes = super()._extract_generation_mode_kwargs(None, dict(kwargs), synced_gpus, *args)  # type: ignore[misc]
+        if callable(custom_generate):
+            _require_own_pace(modes["synced_gpus"])
+            for name in ("assistant_model", "streamer"):
+                if name in modes:
+                    raise ValueError(f"{name} does nothing beside custom_generate: leave out one of them.")
+        return super()._extract_generation_mode_kwargs(custom_generate, kwargs, synced_gpus, *args)  # type: ignore[misc]
+
     def _prepare_generation_config(
         self, generation_config: GenerationConfig | None, **kwargs: Any
     ) -> tuple[GenerationConfig, dict[str, Any]]:
@@ -84,8 +96,8 @@ class TranslationHead:
         names_own = names_own_search(self, config)
         if not names_own and getattr(self.generation_config, SEARCH, None):
             # The stored penalty is meant for the stored search, and is dropped with it.
-            asked = kwargs.get("length_penalty"), getattr(generation_config, "length_penalty", None)
-            config.length_penalty = next((value for value in asked if value is not None), 1.0)
+            penalties = (kwargs.get("length_penalty"), getattr(generation_config, "length_penalty", None), 1.0)
+            config.length_penalty = next(value for value in penalties if value is not None)
         if self.is_autoregressive and names_own:
             require_supported(config, kwargs, sample=bool(config.do_sample))
             # What nobody has set has the search's default and not the library's, as in `Translator`.
@@ -112,13 +124,10 @@ class TranslationHead:
         if generation_config.max_new_tokens is None and (has_default_max_length or is_bound):
             options = SearchOptions(**stored_options(generation_config, SearchOptions))
             length = options.max_length(inputs_tensor.shape[1], input_ids_length, self.longest_sequence)
-            if has_default_max_length:
-                generation_config.max_new_tokens = length - input_ids_length
-            else:
-                generation_config.max_length = min(length, stored)
+            generation_config.max_new_tokens = (min(length, stored) if is_bound else length) - input_ids_length
         return super()._prepare_generated_length(  # type: ignore[misc]
             generation_config,
-            has_default_max_length,
+            has_default_max_length or is_bound,  # a stored bound is no second limit to warn of
             *args,
             inputs_tensor=inputs_tensor,
             input_ids_length=input_ids_length,
@@ -136,6 +145,11 @@ class TranslationHead:
     ) -> Any:
         """The search that the generation config names, or else the library's beam search."""
         parts = (input_ids, logits_processor, stopping_criteria, generation_config)
+        if model_kwargs.get("assistant_model") is not None:
+            raise ValueError(
+                f"assistant_model with num_beams={generation_config.num_beams}: drafts are for greedy search and "
+                "sampling. Set num_beams=1, or leave out assistant_model."
+            )
         if not names_own_search(self, generation_config):
             return super()._beam_search(*parts, synced_gpus=synced_gpus, **model_kwargs)  # type: ignore[misc]
         if generation_config.do_sample:
@@ -246,7 +260,7 @@ def _require_own_pace(synced_gpus: bool) -> None:
     if synced_gpus:
         raise ValueError(
             "synced_gpus=True: under FSDP and ZeRO 3 all processes must take equally many steps, and this search "
-            "does not wait for others. Set search=None in the generation config for the library's search."
+            "does not wait for others. Use the library's search: search=None, without custom_generate."
         )
 
 

@@ -29,7 +29,7 @@ from transformers.generation import (
 )
 
 from .host_waits import places_of
-from .search_options import MaskPredictOptions, stored_options
+from .search_options import SEARCH, MaskPredictOptions, stored_options
 
 
 # Options of `generate` that choose one token after another. Here no token has a next one.
@@ -42,7 +42,9 @@ LEFT_TO_RIGHT_OPTIONS = (
     *("watermarking_config", "prompt_lookup_num_tokens", "token_healing", "remove_invalid_values"),
     *("renormalize_logits", "output_scores", "output_logits", "output_attentions", "output_hidden_states"),
 )
-LEFT_TO_RIGHT_ARGUMENTS = ("streamer", "assistant_model", "prefix_allowed_tokens_fn", "negative_prompt_ids")
+LEFT_TO_RIGHT_ARGUMENTS = (
+    *("streamer", "assistant_model", "synced_gpus", "prefix_allowed_tokens_fn", "negative_prompt_ids"),
+)
 
 
 class Iteration(NamedTuple):
@@ -121,13 +123,16 @@ def search(
 def generate(*args: Any, model: PreTrainedModel, **kwargs: Any) -> Any:
     """`model.generate` with this search."""
     for name in LEFT_TO_RIGHT_ARGUMENTS:
-        if kwargs.get(name) is not None:
+        if (value := kwargs.get(name)) is not None and value is not False:
             raise _left_to_right(name)
+    if kwargs.get(SEARCH, MaskPredictOptions.name) is None:
+        raise _left_to_right(f"{SEARCH}=None, the library's search,")
     # The library has one name for the number of results, and allows it only beside beams or samples.
     if (number := kwargs.pop("num_return_sequences", None)) is not None:
         kwargs["num_hypotheses"] = number
     # Every iteration changes all positions: a cache would be made for nothing, whoever asks for it.
-    return GenerationMixin.generate(model, *args, **{"custom_generate": search, **kwargs, "use_cache": False})
+    kwargs["custom_generate"] = kwargs.get("custom_generate") or search
+    return GenerationMixin.generate(model, *args, **{**kwargs, "use_cache": False})
 
 
 # --- the iterations ---

@@ -286,7 +286,6 @@ REFUSED: dict[str, tuple[tuple[Any, ...], str]] = {
     "penalty_alpha": ((0.0,), "contrastive search does not exist for encoder-decoders"),
     "dola_layers": ((), "it does not exist for encoder-decoders"),
     "prompt_lookup_num_tokens": ((), "leave it out"),
-    "assistant_model": ((), "leave it out"),
 }
 ONLY_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "top_h", "typical_p", "epsilon_cutoff", "eta_cutoff")
 

@@ -65,6 +65,13 @@ LONG_TEXTS = ("cut", "chunk")
 MOST_BEAMS_FOR_TERMS = 32  # more beams take time, and long terms are completed with these, too
 LARGEST_EXPONENT = 709.0  # whose exponential is a number
 WITHOUT_TORCH = ("auto", "ctranslate2")  # engines that need no tokenizer of the library
+OWN_NAMES = {"num_return_sequences": "n_best", "do_sample": "sample"}
+# Arguments of `generate` that `Translator` sets itself, or that an engine would ignore.
+OF_GENERATE = (
+    *("inputs", "input_ids", "attention_mask", "decoder_input_ids", "encoder_outputs", "generation_config", "search"),
+    *("options", "use_cache", "return_dict_in_generate", "custom_generate", "synced_gpus", "assistant_model"),
+    "streamer",
+)
 LIMITS = ("max_tokens", "window", "max_source_tokens", "long_texts")
 
 
@@ -482,9 +489,14 @@ class Translator:
     def _decoding(self, n_best: int, sample: bool, generation: dict[str, Any]) -> "_Decoding":
         """Checks the options of a call, and fills in the model's and the search's own."""
         _require_number("n_best", n_best)
-        for name, ours in (("num_return_sequences", "n_best"), ("do_sample", "sample")):
-            if name in generation:
-                raise ValueError(f"{name} is {ours} here: set that.")
+        for name in generation:
+            if name in OWN_NAMES:
+                raise ValueError(f"{name} is {OWN_NAMES[name]} here: set that.")
+            if name in OF_GENERATE:
+                raise ValueError(f"{name} is no option of Translator: leave it out, or call generate() of the model.")
+        for name in ("max_new_tokens", "max_length"):
+            if generation.get(name) is not None:
+                _require_number(name, generation[name])
         require_supported(self.backend.generation_config, generation, sample=sample)
         of_search = all_options()
         given = {name: generation[name] for name in of_search if generation.get(name) is not None}
@@ -965,7 +977,7 @@ def _length_of(items: Iterable[Any]) -> int | None:
 
 
 def _require_number(name: str, value: int) -> None:
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ValueError(f"{name}={value!r} must be at least 1.")
 
 

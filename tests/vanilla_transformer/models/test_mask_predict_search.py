@@ -249,6 +249,8 @@ def test_the_models_own_options_are_the_default_and_are_saved_with_it(make_mask_
         ({"logits_processor": [MinLengthLogitsProcessor(3, 2)]}, "MinLengthLogitsProcessor"),
         ({"stopping_criteria": [lambda *_, **__: False]}, "function"),
         ({"streamer": object()}, "streamer"),
+        ({"synced_gpus": True}, "synced_gpus"),
+        ({"search": None}, "search=None"),
         ({"prefix_allowed_tokens_fn": lambda *_: [5]}, "prefix_allowed_tokens_fn"),
     ],
 )

@@ -374,6 +374,8 @@ def test_from_pretrained_and_the_pipeline_read_a_folder(tokenizer, tmp_path):
     assert [found["translation_text"] for found in pipe(iter(TEXTS[:6]), **SHORT)] == expected
     assert [found["translation_text"] for found in pipe(TEXTS[:6], batch_size=2, **SHORT)] == expected
     assert len(pipe(TEXTS[0], n_best=3, **SHORT)) == 3
+    with pytest.raises(ValueError, match="assistant_model is no option of Translator"):
+        pipeline("vanilla-translation", model=str(tmp_path), device="cpu", assistant_model=model)(TEXTS[0])
 
 
 def test_two_vocabularies_are_loaded_together(tokenizer, tmp_path):
@@ -468,6 +470,16 @@ def test_any_backend_that_follows_the_protocol_translates(tokenizer, monkeypatch
         ({"en": "a"}, {}, r"{'en': 'a'} is a dict: give a text"),
         (b"a", {}, "b'a' is a bytes: give a text"),
         (["a"], {"n_best": "2"}, "n_best='2' must be at least 1"),
+        (["a"], {"n_best": True}, "n_best=True must be at least 1"),
+        (["a"], {"max_new_tokens": -1}, "max_new_tokens=-1 must be at least 1"),
+        (["a"], {"max_new_tokens": 2.5, "sample": True}, "max_new_tokens=2.5 must be at least 1"),
+        (["a"], {"max_length": 0}, "max_length=0 must be at least 1"),
+        *[
+            (["a"], {"sample": sample, name: None}, f"{name} is no option of Translator: leave it out, or call gener")
+            for name in ("use_cache", "return_dict_in_generate", "search", "synced_gpus", "custom_generate")
+            for sample in (False, True)
+        ],
+        (["a"], {"assistant_model": vanilla}, "assistant_model is no option of Translator: leave it out, or call gen"),
         (["a"], {"prefix": 5}, "5 can't be the prefixes: give one"),
         (["a"], {"prefix": {"a": "b"}}, "{'a': 'b'} can't be the prefixes: give one"),
         (["a"], {"glossary": {"dog": 5}}, r"glossary {'dog': 5} must map source terms to target terms, both text"),

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from vanilla_transformer.command_line.parsing import key
+from vanilla_transformer.translation.placeholders import MOST_PLACEHOLDERS
 
 
 @dataclass
@@ -41,6 +42,11 @@ class VocabularyArguments:
         "split into bytes. By default 0.9995 with several directions, else 0. Chinese and Japanese need it.",
     )
 
+    placeholders: int = key(
+        0,
+        "Number of placeholders in the vocabulary, at most 9. They replace addresses, prices and numbers that both "
+        "sides of a pair have; in translation they are copied and never translated.",
+    )
     added_subwords: int = key(
         0,
         "Continuing from a trained model (model_name_or_path): learn this many more subwords from the text of the "
@@ -59,6 +65,8 @@ class VocabularyArguments:
             raise ValueError(
                 f"added_subwords={self.added_subwords} is for the model's own vocabulary: leave out new_vocabulary."
             )
+        if not 0 <= self.placeholders <= MOST_PLACEHOLDERS:
+            raise ValueError(f"placeholders={self.placeholders} must lie between 0 and {MOST_PLACEHOLDERS}.")
         if self.mark_capitals and self.lowercase:
             raise ValueError("mark_capitals keeps the case of text and lowercase drops it: leave one of them out.")
         for name in ("vocabulary_pairs", "min_frequency"):

@@ -17,7 +17,9 @@ from typing import Any, NamedTuple
 from datasets import Dataset, IterableDataset
 
 from vanilla_transformer.models.spelling import suggestion
+from vanilla_transformer.training.data.copied_items import COPIED
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION
+from vanilla_transformer.training.data.phrase_book import PhraseBook
 
 
 class Pair(NamedTuple):
@@ -29,6 +31,10 @@ class Pair(NamedTuple):
 
 STOPS = ".!?…。！？"
 WIDE_STOPS = "。！？"  # after them, Chinese and Japanese have no space
+# First names as a Latin text and a Chinese one write them; elsewhere they are the first slots of templates.
+FIRST_NAMES = {
+    kind: [(row["name"], row["zh"]) for row in PhraseBook.read().named("en", kind)] for kind in ("man", "woman")
+}
 NEIGHBOURS = {
     letter: row[place - 1 : place] + row[place + 1 : place + 2]
     for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -98,12 +104,32 @@ def copied(pair: Pair, random: Random) -> Pair:
     shared = set.intersection(*(set(re.findall(r"\b(?:[A-Z][a-z]+|\d+)\b", side)) for side in pair))
     if shared and random.random() < 0.6:
         was = random.choice(sorted(shared))
-        new = str(random.randrange(10 ** random.randint(1, 4))) if was.isdigit() else _name(random).capitalize()
+        new = str(random.randrange(10 ** random.randint(1, 4))) if was.isdigit() else COPIED["name"](random)
         return Pair(*(re.sub(rf"\b{was}\b", new, side) for side in pair))
-    item = random.choice(COPIED)(random)
+    item = random.choice(list(COPIED.values()))(random)
     if random.random() < 0.5:
         return Pair(item, item)
     return Pair(*(joined(side, item) for side in pair))
+
+
+def names(pair: Pair, random: Random) -> Pair:
+    """Another first name in place of Tom or Mary, the names of most sentences of Tatoeba."""
+    for kind, spellings in (("man", ("Tom", "汤姆")), ("woman", ("Mary", "玛丽"))):
+        was = [next((name for name in spellings if re.search(_as_name(name), side)), "") for side in pair]
+        if not all(was):
+            continue
+        others = FIRST_NAMES[kind]
+        if any(re.search(rf"\b(?:d[eo]|que|si|y|o|e|u) {name}", side) for name, side in zip(was, pair, strict=True)):
+            others = [name for name in others if name[0][0] not in "AEIOUYÉH"]  # French and Spanish would elide
+        new = random.choice(others)
+        pair = Pair(
+            *(re.sub(_as_name(name), new[not name.isascii()], side) for name, side in zip(was, pair, strict=True))
+        )
+    return pair
+
+
+def _as_name(name: str) -> str:
+    return rf"\b{name}\b" if name.isascii() else name
 
 
 def joined(first: str, second: str) -> str:
@@ -119,54 +145,12 @@ FORMS: dict[str, Callable[[Pair, Random], Pair]] = {
     "typos": typos,
     "one_clause": one_clause,
     "copied": copied,
+    "names": names,
 }
 TWO_SENTENCES = "two_sentences"  # needs another pair of the same direction
 PAIRS_AT_A_TIME = 10_000  # among which a sentence finds its second one
 SHORT = 16  # characters on each side of a pair that takes a form SHORT_SHARE times as often: "Good night."
 SHORT_SHARE = 4
-
-
-# --- what is copied ---
-
-EMOJI = "😀😂🙂😉😍🤔😎😢👍👏🙏❤️🎉🔥🌍☀️🐶🐱🍎🍕⚽🚗✈️🏠".replace("\ufe0f", "")
-CONSONANTS, VOWELS = "bcdfghjklmnpqrstvwxyz", "aeiouy"
-ENDINGS = ("com", "org", "net", "de", "fr", "es", "cn", "io")
-
-
-def _name(random: Random) -> str:
-    syllables = (random.choice(CONSONANTS) + random.choice(VOWELS) for _ in range(random.randint(1, 4)))
-    return "".join(syllables) + random.choice(("", *CONSONANTS))
-
-
-def _number(random: Random) -> str:
-    number = random.randrange(10 ** random.randint(1, 6))
-    forms = (f"{number}", f"{number:,}", f"{number / 100:.2f}", f"{number % 24}:{number % 60:02}", f"{number % 101}%")
-    return random.choice(forms)
-
-
-def _person(random: Random) -> str:
-    return " ".join(_name(random).capitalize() for _ in range(random.randint(1, 2)))
-
-
-def _address(random: Random) -> str:
-    return f"{random.randrange(1, 300)} {_name(random).capitalize()} Street, {_name(random).capitalize()}"
-
-
-def _email(random: Random) -> str:
-    return f"{_name(random)}.{_name(random)}@{_name(random)}.{random.choice(ENDINGS)}"
-
-
-def _url(random: Random) -> str:
-    path = "/".join(_name(random) for _ in range(random.randrange(3)))
-    return f"https://www.{_name(random)}.{random.choice(ENDINGS)}/{path}"
-
-
-def _emoji(random: Random) -> str:
-    few = random.choices(EMOJI, k=random.randint(1, 3))
-    return "".join(few) * random.choice((1, 1, 1, 3, 10))
-
-
-COPIED = (_number, _number, _person, _address, _email, _url, _emoji)
 
 
 # --- in training ---

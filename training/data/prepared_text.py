@@ -1,6 +1,7 @@
 """The text of a run, cleaned and tokenised, and its vocabulary: what `vanilla prepare` leaves for `vanilla train`."""
 
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import (
     language_tags,
     with_language_tags,
     with_mask_token,
+    with_placeholders,
 )
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
@@ -24,6 +26,7 @@ from vanilla_transformer.training.build_model import needs_mask_token
 from vanilla_transformer.training.data.augmentation import augmented
 from vanilla_transformer.training.data.corpus_mixing import balanced_directions
 from vanilla_transformer.training.data.parallel_corpus import Corpus, content_digests, load_corpus
+from vanilla_transformer.training.data.placeholder_pairs import with_placeholders_in_pairs
 from vanilla_transformer.training.data.tokenized_pairs import tokenize
 from vanilla_transformer.training.data.vocabulary import (
     extend_vocabulary,
@@ -86,6 +89,11 @@ def prepare_text(
         corpus.splits["train"] = augmented(corpus["train"], args.augmentation_rates, seed=seed)
         if corpus.report is not None and isinstance(corpus["train"], Dataset):
             corpus.report.mixed["with those in other forms"] = len(corpus["train"])
+    if vocabulary_arguments.placeholders:
+        corpus.splits = {
+            name: with_placeholders_in_pairs(split, vocabulary_arguments.placeholders, seed=seed)
+            for name, split in corpus.splits.items()
+        }
     given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
     now = {**state, "trained": given} if (state := _state(corpus, vocabulary_arguments)) else {}
     before = read_object(folder / PREPARED) if now and (folder / PREPARED).is_file() else {}
@@ -103,6 +111,9 @@ def prepare_text(
     if language_tags(tokenizers[0]):  # a model that knows tags needs one for a single target, too
         tags = tags or list(dict.fromkeys(str(direction.target) for direction in corpus_arguments.all_directions))
     tokenizers = (with_language_tags(tokenizers[0], tags), tokenizers[1])
+    if vocabulary_arguments.placeholders:
+        add = partial(with_placeholders, number=vocabulary_arguments.placeholders)
+        tokenizers = (add(tokenizers[0]), tokenizers[1] and add(tokenizers[1]))
     if needs_mask_token(model_arguments):
         source, target = tokenizers
         tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))

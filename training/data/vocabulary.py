@@ -30,6 +30,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import (
     save_tokenizers,
     train_tokenizer,
     with_language_tags,
+    with_placeholders,
 )
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION, copies, temperature_weights
@@ -64,8 +65,9 @@ def learn_vocabularies(
     tags = tagged_languages(text)
     tokenizers = []
     for columns in sides:
-        learned = _learn(_texts(text, columns, options, seed), options, options.vocab_size - len(tags))
-        tokenizers.append(with_language_tags(learned, tags))
+        size = options.vocab_size - len(tags) - options.placeholders
+        learned = with_language_tags(_learn(_texts(text, columns, options, seed), options, size), tags)
+        tokenizers.append(with_placeholders(learned, options.placeholders))
         tags = []  # only the source has them
     save_tokenizers(folder, *tokenizers)
     return [len(tokenizer) for tokenizer in tokenizers]

@@ -40,6 +40,7 @@ VERBS = {
     "plan": Verb("train", "training.plan", "what a recipe will cost: memory, FLOPs, hours; no GPU, no data"),
     "prepare": Verb("train", "training.prepare", "clean and tokenise a recipe's text before training"),
     "tokenizer": Verb("train", "scripts.train_tokenizer", "learn a subword vocabulary"),
+    "phrases": Verb("train", "scripts.fill_templates", "make training pairs from phrases and templates"),
     "backtranslate": Verb("train", "scripts.backtranslate", "make training pairs from monolingual text"),
     "distill": Verb("train", "scripts.distill", "translate the training sources with a teacher"),
     "average": Verb("train", "scripts.average_checkpoints", "average the weights of checkpoints"),

@@ -177,6 +177,36 @@ def language_tags(tokenizer: "PreTrainedTokenizerBase") -> dict[str, int]:
     return {token[2:-2]: token_id for token, token_id in added if token.startswith(">>") and token.endswith("<<")}
 
 
+def with_placeholders(tokenizer: "PreTrainedTokenizerBase", number: int) -> "PreTrainedTokenizerBase":
+    """Returns a tokenizer that has the placeholders `⟨1⟩`, `⟨2⟩` ...: the same one, or a copy with more tokens.
+
+    The text after an added token gets the space that every text begins with, so decoding drops one there.
+
+    Args:
+        tokenizer: The joint tokenizer, or that of one side.
+        number: How many placeholders.
+    """
+    vocabulary = tokenizer.get_vocab()
+    missing = [name for place in range(1, number + 1) if (name := placeholder(place)) not in vocabulary]
+    if not missing:
+        return tokenizer
+    replacing = copy.deepcopy(tokenizer)
+    replacing.add_tokens([AddedToken(name, normalized=False, special=False) for name in missing])
+    content = json.loads(replacing.backend_tokenizer.to_str())
+    steps = content["decoder"]["decoders"]
+    fused = next(place for place, step in enumerate(steps) if step["type"] == "Fuse")
+    drop = {"type": "Replace", "pattern": {"Regex": f"(?<={placeholder('[1-9]')}) "}, "content": ""}
+    if drop not in steps:
+        steps.insert(fused + 1, drop)
+    replacing._tokenizer = Tokenizer.from_str(json.dumps(content))
+    return replacing
+
+
+def placeholder(number: int | str) -> str:
+    """Returns the placeholder of something that a translation copies: `⟨1⟩` for the first."""
+    return f"⟨{number}⟩"
+
+
 def _check_choices(algorithm: str, normalization: str) -> None:
     for name, value, choices in [
         ("algorithm", algorithm, get_args(Algorithm)),
@@ -305,4 +335,5 @@ __all__ = [
     "train_tokenizer",
     "with_language_tags",
     "with_mask_token",
+    "with_placeholders",
 ]

@@ -3,7 +3,7 @@
     text, values = protect("Write to info@example.com before 10:30.")   # 'Write to ⟨1⟩ before ⟨2⟩.'
     restore("Schreiben Sie vor ⟨2⟩ an ⟨1⟩.", values)     # 'Schreiben Sie vor 10:30 an info@example.com.'
 
-Whole numbers below 10,000 without a separator and ordinals stay in the text, because languages inflect and spell them.
+Numbers of one digit and ordinals stay in the text, because languages inflect and spell them.
 """
 
 import re
@@ -49,7 +49,7 @@ _KINDS = {
     "tag": rf"{_START}#[0-9]{{0,8}}{_LETTER}{_W}*",
     "price": rf"{_START}(?:{_SIGN}|{_CURRENCY}){_SPACE}?{_NUMBER}(?![0-9])"
     rf"|{_START}{_NUMBER}{_SPACE}?(?:{_SIGN}(?![0-9])|{_CURRENCY}{_END})",
-    "date": rf"{_START}[0-9]{{1,4}}[/-][0-9]{{1,2}}[/-][0-9]{{1,4}}(?:T{_TIME}(?:\.[0-9]+)?Z?)?(?![0-9/-])",
+    "date": rf"{_START}[0-9]{{1,4}}[/.-][0-9]{{1,2}}[/.-][0-9]{{2,4}}(?:T{_TIME}(?:\.[0-9]+)?Z?)?(?![0-9/-])",
     "time": rf"{_START}{_TIME}(?![0-9:])",
     "telephone number": rf"{_START}\+[0-9](?:[ \u00a0./()-]{{0,2}}[0-9]){{6,16}}(?![0-9])"
     rf"|{_START}\([0-9]{{2,5}}\)[ \u00a0-]?[0-9](?:[ \u00a0-]?[0-9]){{4,11}}(?![0-9])"
@@ -61,9 +61,10 @@ _KINDS = {
     "code": rf"{_START}(?![0-9]{{1,2}}[AP]M)(?=[0-9/_-]{{0,20}}[A-Z][A-Z/_-]{{0,20}}[0-9])"  # a digit after a letter
     rf"[A-Z0-9]+(?:[/_-][A-Z0-9]+)*{_END}",
     "number": rf"{_START}[-−+±]?[vV]?(?:[0-9]{{1,3}}(?:(?:{_SPACE}|['’])[0-9]{{3}})+(?:[.,][0-9]+)?"
-    rf"|[0-9]+(?:[.,][0-9]+)+|[0-9]{{5,}})(?![0-9]|{_ORDINAL})",
+    rf"|[0-9]+(?:[.,][0-9]+)+)(?![0-9]|{_ORDINAL})|{_START}[-−+±]?[0-9]{{2,}}(?!{_W}|[.,/][0-9]|\. {_LETTER})",
 }
 _COPIED = re.compile("|".join(_KINDS.values()))
+_SIGNS = re.compile(r"[0-9@#]|://|\w\.\w")  # every kind has one of them: most texts are done here
 
 
 def protect(text: str, most: int = MOST_PLACEHOLDERS) -> tuple[str, tuple[str, ...]]:
@@ -74,7 +75,7 @@ def protect(text: str, most: int = MOST_PLACEHOLDERS) -> tuple[str, tuple[str, .
         most: Number of placeholders at most; what comes after the last stays in the text.
     """
     values: list[str] = []
-    if most < 1 or _PLACEHOLDER.search(text):
+    if most < 1 or not _SIGNS.search(text) or _PLACEHOLDER.search(text):
         return text, ()
 
     def replace(match: re.Match[str]) -> str:

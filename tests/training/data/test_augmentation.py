@@ -9,7 +9,6 @@ from transformers import AutoTokenizer
 
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.data.augmentation import (
-    COPIED,
     FORMS,
     SHORT_SHARE,
     TWO_SENTENCES,
@@ -17,10 +16,12 @@ from vanilla_transformer.training.data.augmentation import (
     augmented,
     copied,
     joined,
+    names,
     one_clause,
     require_rates,
     typos,
 )
+from vanilla_transformer.training.data.copied_items import COPIED
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION, TEXT
 
 
@@ -53,9 +54,9 @@ def test_typos_change_one_place_of_a_word_and_leave_the_target():
     assert typos(Pair("我知道。", "I know."), Random(0)).source == "我知道。"
 
 
-@pytest.mark.parametrize("make", COPIED, ids=lambda make: make.__name__)
-def test_what_is_copied_is_varied_and_has_no_line_break(make):
-    items = {make(Random(seed)) for seed in range(40)}
+@pytest.mark.parametrize("kind", COPIED)
+def test_what_is_copied_is_varied_and_has_no_line_break(kind):
+    items = {COPIED[kind](Random(seed)) for seed in range(40)}
     assert len(items) > 15
     assert all(item and item == " ".join(item.split()) for item in items)
 
@@ -82,6 +83,17 @@ def test_a_name_or_number_of_both_sides_is_another_on_both():
         assert (source[0], source[2]) == (target[0], target[2])
         assert source[0] == "Tom" or source[2] == "12"
     assert {source[0] == "Tom" for source, _ in others} == {True, False}
+
+
+def test_names_are_others_on_both_sides():
+    german = {names(Pair("Tom saw Mary.", "Tom sah Mary."), Random(seed)) for seed in range(50)}
+    chinese = {names(Pair("Tom is here.", "汤姆在这里。"), Random(seed)) for seed in range(50)}
+    french = {names(Pair("I want Tom to come.", "Je veux que Tom vienne."), Random(seed)) for seed in range(50)}
+    assert min(map(len, (german, chinese, french))) > 20
+    assert all(source.replace("saw", "sah") == target for source, target in german)
+    assert sum("汤姆" in target for _, target in chinese) == sum("Tom " in source for source, _ in chinese) <= 1
+    assert not {target.split()[3][0] for _, target in french} & set("AEIOUÉ"), "it would be qu'Anna"
+    assert names(Pair("Tom's car.", "Toms Auto."), Random(0)) == ("Tom's car.", "Toms Auto.")
 
 
 def test_short_pairs_take_a_form_more_often():

@@ -72,22 +72,12 @@ SENTENCES = [
     "{}",
 ]
 KEPT = [
-    *("42", "1999", "There are 42 apples and 7 pears.", "In 2019, 200 people came.", "the 2nd of May"),
+    *("7", "There are 2 apples and 7 pears.", "the 2nd of May", "am 17. Oktober"),
     *("10,000th", "In the 1990s", "Room 5", "3. Oktober", "2º piso", "1er étage", "The end.It is late."),
     *("Let's go.And then?", "5KG AT 10AM", "THE 2ND, 3RD AND 4TH", "C# or C++", "We are #1", "24/7", "3:1"),
-    *(
-        "1999-2004",
-        "z.B. und d.h.",
-        "U.S.A.",
-        "Mr. No",
-        "三个苹果和42个梨",
-        "2024年5月17日",
-        "关注我@",
-        "#话题#",
-        "a@b",
-    ),
-    *("½ litre", "5 dollars", "AT&T", "20元", "e.g. this", "hello...world", "Dr.Miller", "1.,2.", "5%"),
-    *("-5 °C", "Straße 12", "4K and 5G", "well-known", "9999"),
+    *("z.B. und d.h.", "U.S.A.", "Mr. No", "三个苹果和4个梨", "5月7日", "关注我@", "#话题#", "a@b"),
+    *("½ litre", "5 dollars", "AT&T", "2元", "e.g. this", "hello...world", "Dr.Miller", "1.,2.", "5%"),
+    *("-5 °C", "Straße 1", "4K and 5G", "well-known"),
 ]
 
 PIECES = st.one_of(
@@ -113,7 +103,8 @@ def test_small_numbers_ordinals_and_words_stay():
     ("text", "protected", "values"),
     [
         ("l'info@example.com", "l'⟨1⟩", ["info@example.com"]),
-        ("Buy 20 $5 cards", "Buy 20 ⟨1⟩ cards", ["$5"]),
+        ("Buy 20 $5 cards", "Buy ⟨1⟩ ⟨2⟩ cards", ["20", "$5"]),
+        ("1999-2004, 42 people", "⟨1⟩-⟨2⟩, ⟨3⟩ people", ["1999", "2004", "42"]),
         ("5 €/kg or 12.5kg", "⟨1⟩/kg or ⟨2⟩kg", ["5 €", "12.5"]),
         ("COVID-19-Pandemie", "⟨1⟩-Pandemie", ["COVID-19"]),
         ("[page](https://example.com/a)", "[page](⟨1⟩)", ["https://example.com/a"]),

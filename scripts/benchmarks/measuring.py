@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeVar
 import torch
 
 from vanilla_transformer.command_line.parsing import key
+from vanilla_transformer.engines.hardware import set_number_of_threads
 from vanilla_transformer.hub.loading import find_device
 from vanilla_transformer.scripts.benchmarks.report import OutputArguments
 
@@ -41,6 +42,7 @@ class MeasurementArguments(OutputArguments):
 
 def set_up(options: MeasurementArguments) -> torch.device:
     """Sets threads and seed; returns the device to measure on."""
+    set_number_of_threads(options.threads)
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     return find_device(options.device)

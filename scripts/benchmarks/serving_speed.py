@@ -26,6 +26,7 @@ from vanilla_transformer import Translator
 from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.engines.hardware import set_number_of_threads
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.scripts.benchmarks.measuring import take_turns
 from vanilla_transformer.scripts.benchmarks.report import OutputArguments, Table, report
@@ -78,6 +79,7 @@ def main(argv: list[str] | None = None) -> None:
 
 def measure(options: ServeBenchmarkArguments, loading: LoadingArguments) -> Iterator[Table]:
     """One table: offline, the server, and the server without batching."""
+    set_number_of_threads(options.threads)
     torch.set_num_threads(options.threads)
     lines = [line.strip() for line in lines_in_files(options.input) if line.strip()][: options.sentences]
     translator = Translator.from_pretrained(options.model, **vars(loading))

@@ -162,8 +162,8 @@ class AutoBackend:
         """Seeds the engine that draws samples."""
         if missing_for_torch():
             self.fast.set_seed(seed)
-        elif "torch" in sys.modules:
-            sys.modules["torch"].manual_seed(seed)
+        elif self._in_torch:
+            self._in_torch.set_seed(seed)
         else:
             self._load_in_torch = partial(_seeded, self._load_in_torch, seed)
 
@@ -268,10 +268,10 @@ def describe(reason: str | None) -> str:
 
 
 def _has_accelerator() -> bool:
-    """Whether there is a GPU or another accelerator. torch is asked only if CTranslate2 can't know."""
+    """Whether there is a GPU or another accelerator. On Linux, CTranslate2 knows without torch."""
     if find_engine_device(None) != "cpu":
         return True
-    if missing_for_torch() or ("torch" not in sys.modules and sys.platform == "linux"):
+    if missing_for_torch() or sys.platform == "linux":
         return False
     import torch
 

@@ -106,7 +106,7 @@ class CTranslate2Backend:
         folder: The converted model.
         config: The config of the model that was converted.
         generation_config: Its decoding settings.
-        device: `cpu`, with as many threads as torch has, or a GPU, such as `cuda:1`.
+        device: `cpu`, with OMP_NUM_THREADS threads or one for each core, or a GPU, such as `cuda:1`.
     """
 
     name: ClassVar[str] = "ctranslate2"

@@ -1,14 +1,12 @@
 """Threads of the engines, and whether torch is there: all without importing it."""
 
 import os
-import sys
+from functools import cache
 from importlib.util import find_spec
 
 
 def number_of_threads() -> int:
-    """Returns how many threads an engine has: torch's, if it is in use, else OMP_NUM_THREADS or one for each core."""
-    if "torch" in sys.modules:
-        return sys.modules["torch"].get_num_threads()
+    """Returns how many threads an engine has: OMP_NUM_THREADS, or one for each core."""
     given = os.environ.get("OMP_NUM_THREADS", "")
     if given.isdecimal() and int(given):
         return int(given)
@@ -16,15 +14,18 @@ def number_of_threads() -> int:
 
 
 def set_number_of_threads(number: int) -> None:
-    """Sets the threads of engines that start later, torch among them."""
+    """Sets the threads of engines that start later, and of torch if it is imported later."""
     os.environ["OMP_NUM_THREADS"] = str(number)
-    if "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(number)
 
 
-def missing_for_torch() -> list[str]:
-    """Returns what the engine torch needs and is not installed."""
-    return [name for name in ("torch", "transformers") if name not in sys.modules and find_spec(name) is None]
+@cache
+def missing_for_torch() -> tuple[str, ...]:
+    """Returns what the engine torch needs and is not installed.
+
+    Only this function knows whether torch is there. `sys.modules` does not: while a thread imports torch for the first
+    time, others find half of it.
+    """
+    return tuple(name for name in ("torch", "transformers") if find_spec(name) is None)
 
 
 def require_torch(what: str) -> None:

@@ -10,6 +10,7 @@ A thread that needs both takes `LOADING` first. A fork waits for both: otherwise
 thread releases, and libraries in the middle of a load.
 """
 
+import concurrent.futures.thread  # noqa: F401 - see the end of this file
 import os
 import threading
 from contextlib import ContextDecorator
@@ -45,5 +46,7 @@ def _leave_all() -> None:
     LOADING.__exit__()
 
 
+# A fork takes the locks of the last module that registers first. A load takes the lock of `concurrent.futures` after
+# ours, so a fork must, too: that module is imported above.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_enter_all, after_in_parent=_leave_all, after_in_child=_leave_all)

@@ -1,5 +1,11 @@
 """One name for several models: each text goes to the model for its direction, and the rest is that of `Translator`."""
 
+import copy
+import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+
 import pytest
 
 from vanilla_transformer import Translator
@@ -56,6 +62,32 @@ def test_a_model_is_loaded_when_its_first_text_comes():
     assert family.member("zh").max_source_tokens == 7
     family.set_limits(max_source_tokens=9)
     assert family.member("en", "es").max_source_tokens == family.member("zh").max_source_tokens == 9
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda family: pickle.loads(pickle.dumps(family))])
+def test_it_can_be_copied_and_pickled(everyday, copied):
+    expected = everyday("Where is the station?", target_lang="de")
+    family = copied(everyday)
+    family.set_limits(max_source_tokens=7)
+    assert family("Where is the station?", target_lang="de") == expected
+    assert family.member("en", "de").max_source_tokens == 7
+    assert everyday.member("en", "de").max_source_tokens != 7
+
+
+def test_threads_load_a_model_once():
+    loaded, barrier = [], threading.Barrier(2)
+
+    def load(name):
+        loaded.append(name)
+        with suppress(threading.BrokenBarrierError):
+            barrier.wait(timeout=1)  # until the other thread loads, too
+        return Translator.from_pretrained(name)
+
+    family = TranslatorFamily("everyday", load)
+    with ThreadPoolExecutor(2) as pool:
+        members = list(pool.map(family.member, ["en", "en"], ["de", "de"]))
+    assert members[0] is members[1]
+    assert loaded == ["everyday-en-de"]
 
 
 def test_numbers_in_warnings_are_those_of_the_texts(caplog):

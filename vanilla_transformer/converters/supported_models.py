@@ -33,7 +33,7 @@ OUTSIDE_THE_NETWORK = (
     ),
     *("transformers_version", "architectures", "dtype", "output_hidden_states", "return_dict"),
     *("chunk_size_feed_forward", "id2label", "label2id", "problem_type"),
-    *("source_lang", "target_lang", "directions", "alignment_layer"),
+    *("source_lang", "target_lang", "directions", "alignment_layer", "placeholders"),
 )
 
 

@@ -122,6 +122,9 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
             padding never hides its first token.
         source_lang, target_lang (`str`, *optional*):
             The languages that the model translates from and into, such as `"en"`. They do not change what it computes.
+        placeholders (`int`, defaults to 0):
+            How many placeholders (`⟨1⟩`, `⟨2⟩` ... `⟨9⟩`) the model has learned to copy. `Translator` writes them in
+            place of addresses, telephone numbers, codes, prices and the like.
 
     ```python
     >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
@@ -205,6 +208,7 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
     decoder_start_token_id: int | None = 1
     source_lang: str | None = None
     target_lang: str | None = None
+    placeholders: int = 0
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.refuse_misspelt(kwargs)
@@ -256,6 +260,8 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
                 f"alignment_layer={self.alignment_layer} is none of the {self.decoder_layers} decoder layers: give "
                 f"one from 0 to {self.decoder_layers - 1}, or None."
             )
+        if not 0 <= self.placeholders <= 9:
+            raise ValueError(f"placeholders={self.placeholders} must be from 0 to 9: a placeholder has one digit.")
         if self.initializer_gain <= 0:
             raise ValueError(f"initializer_gain={self.initializer_gain} must be greater than 0; the default is 1.0.")
 

@@ -67,6 +67,7 @@ OTHER_VALUES = {
     "alignment_layer": 1,
     "source_lang": "en",
     "target_lang": "de",
+    "placeholders": 3,
 }
 REFUSED_BY_CTRANSLATE2 = {
     *("is_encoder_decoder", "d_k", "d_v", "score_function", "key_projection"),

@@ -570,36 +570,55 @@ def _convert_and_keep(write: "Callable[[Path], None]", converted: Path, model_fo
     fingerprint = _fingerprint(model_folder)
     with LOADING, replacing(converted, wait=True) as folder:  # conversion may load the model in torch
         write(folder)
+        contents = _digests(_paths_of_model(model_folder))
         current = _fingerprint(model_folder)
         if fingerprint.items() <= current.items():
-            write_json(folder / FINGERPRINT_FILE, {"made_from": current, "digests": _digests(folder)})
+            record = {"made_from": current, "contents": contents, "digests": _digests(_paths_in(folder))}
+            write_json(folder / FINGERPRINT_FILE, record)
+
+
+def _versions() -> dict[str, Any]:
+    return {"format": FORMAT, "ctranslate2": require_ctranslate2().__version__}
 
 
 def _fingerprint(model_folder: Path) -> dict[str, Any]:
-    """Returns what a converted model depends on: size and time of the model's files, and the converters' versions."""
-    patterns = ("*.json", "*.safetensors", "*.bin", "*.spm")
-    files = sorted(path for pattern in patterns for path in model_folder.glob(pattern))
-    files += sorted((model_folder / TARGET).glob("*.json"))
-    stats = [(path.relative_to(model_folder).as_posix(), path.stat()) for path in files]
-    versions = {"format": FORMAT, "ctranslate2": require_ctranslate2().__version__}
-    return {**versions, **{name: [stat.st_size, stat.st_mtime_ns] for name, stat in stats}}
+    """Returns what a converted model depends on: the converters' versions, and size and times of the model's files.
+
+    Programs can set the time of the last change (mtime), but not that of the inode (ctime).
+    """
+    stats = {path.relative_to(model_folder).as_posix(): path.stat() for path in _paths_of_model(model_folder)}
+    times = {name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for name, stat in stats.items()}
+    return {**_versions(), **times}
 
 
 def _is_up_to_date(converted: Path, model_folder: Path) -> bool:
     """Whether a converted model is there, was made of the model's files, and is undamaged."""
     try:
         record = read_object(converted / FINGERPRINT_FILE)
-        return record["made_from"] == _fingerprint(model_folder) and record["digests"] == _digests(converted)
+        return _was_made_of(model_folder, record) and record["digests"] == _digests(_paths_in(converted))
     except (OSError, ValueError, KeyError):
         return False
 
 
-def _digests(converted: Path) -> dict[str, str]:
-    """Returns the SHA-256 of each file of a converted model. A damaged one could translate into plausible text."""
-    digests = {}
-    for path in _paths_in(converted):
+def _was_made_of(model_folder: Path, record: dict[str, Any]) -> bool:
+    """Whether the model's files are as recorded. A copy, as in an image, has other times: its content is compared."""
+    return record["made_from"] == _fingerprint(model_folder) or (
+        _versions().items() <= record["made_from"].items()
+        and record["contents"] == _digests(_paths_of_model(model_folder))
+    )
+
+
+def _paths_of_model(model_folder: Path) -> list[Path]:
+    patterns = ("*.json", "*.safetensors", "*.bin", "*.spm", f"{TARGET}/*.json")
+    return sorted(path for pattern in patterns for path in model_folder.glob(pattern))
+
+
+def _digests(paths: Sequence[Path]) -> list[str]:
+    """Returns the SHA-256 of files. A damaged one could translate into plausible text."""
+    digests = []
+    for path in paths:
         with path.open("rb") as file:
-            digests[path.name] = hashlib.file_digest(file, "sha256").hexdigest()
+            digests.append(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}")
     return digests
 
 

@@ -1,5 +1,6 @@
 """The command `vanilla`: its list of verbs, misspelt verbs, and the name that usage and errors show."""
 
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -84,6 +85,24 @@ print("loaded:", *loaded & {{"torch", "transformers", "tokenizers", "numpy", "da
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1].strip() == "loaded:"
+
+
+@pytest.mark.parametrize("given", [{}, {"GOMP_SPINCOUNT": "7"}, {"OMP_WAIT_POLICY": "ACTIVE"}])
+def test_threads_that_wait_spin_briefly_unless_the_user_decides(given):
+    code = """
+import os, sys
+from vanilla_transformer.command_line import verbs
+class Main:
+    main = lambda words: print(os.environ.get("GOMP_SPINCOUNT"), "torch" in sys.modules)
+verbs.import_module = lambda name: Main
+verbs.main(["train"])
+"""
+    environment = {name: value for name, value in os.environ.items() if name not in ("GOMP_SPINCOUNT", *given)}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**environment, **given}, capture_output=True, text=True, check=True
+    )
+    number = None if "OMP_WAIT_POLICY" in given else given.get("GOMP_SPINCOUNT", "1000")
+    assert done.stdout == f"{number} False\n"
 
 
 def test_python_m_is_the_same_command():

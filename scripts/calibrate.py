@@ -75,6 +75,9 @@ def calibrate(options: CalibrationArguments, loading: LoadingArguments) -> dict[
     if not languages:
         raise ValueError(f"{options.model} records no languages: set --source_lang and --target_lang.")
     pairs = list(pairs_in_files(options.files, str(languages.source), str(languages.target), options.columns))
+    other_texts = list(lines_in_files(options.other_text))
+    if options.other_text and not any(map(str.strip, other_texts)):
+        raise ValueError(f"other_text {' '.join(options.other_text)} has no text to tell apart: leave it out.")
     translator = Translator.from_pretrained(options.model, **vars(loading))
     translator.calibration = Calibration()  # bare probabilities, not those of an earlier calibration
     direction = languages._asdict() if len(translator.directions) > 1 else {}
@@ -91,7 +94,7 @@ def calibrate(options: CalibrationArguments, loading: LoadingArguments) -> dict[
     calibration = fit_calibration(list(chain(*probabilities)), list(chain(*right)))
     results = errors(probabilities, right)
     if options.other_text:
-        others = translate(list(lines_in_files(options.other_text)))
+        others = translate(other_texts)
         other = [[math.exp(word.log_probability) for word in each.words or ()] for each in others]
         for name, line in (("before", Calibration()), ("after", calibration)):
             of_pairs, of_others = ([fmean(map(line, row)) for row in rows if row] for rows in (probabilities, other))

@@ -159,6 +159,8 @@ def evaluate(
     One test set is written into the folder itself, several into a subfolder each, and so for several directions.
     """
     _require_options_with_effect(options, decoding, loading)
+    if corpus.streaming:
+        raise ValueError("streaming is for training, and a test set is read at once: leave it out.")
     directions = chosen_directions(options, loading, corpus)
     if len(directions) > 1 and (options.hypotheses or options.baseline_hypotheses):
         raise ValueError("Translations in a file belong to one direction: give source_lang and target_lang.")
@@ -166,6 +168,8 @@ def evaluate(
     if len(directions) > 1:
         several = list(map(str, directions))
         corpus = replace(corpus, source_lang=None, target_lang=None, directions=several)
+    for each in directions:  # says now what it lacks, not after the translation
+        sacrebleu_tokens(each.target, options.sacrebleu_tokens)
     names = ("test", *corpus.further_test_sets)
     subfolders = [*names, *(_subfolder(str(direction), name) for direction in directions for name in ("", *names))]
     made_of = (RESULTS, HYPOTHESES, BASELINE, PICTURE, ROBUSTNESS, ALL_DIRECTIONS, HEAT_MAP, *subfolders)
@@ -243,7 +247,7 @@ def evaluate_set(
         results["robustness"] = measure_robustness(
             [Pair(*pair) for pair in zip(sources, targets, strict=True)],
             lambda texts: translations(systems[0], None, texts, decoding, direction).texts,
-            sacrebleu_tokens=_sacrebleu_tokens(options, corpus),
+            sacrebleu_tokens=sacrebleu_tokens(corpus.target_lang, options.sacrebleu_tokens),
         )
         bleu = {name: figure["lowercase"] for name, figure in results["robustness"].items()}
         plot_bars([Bars("", "sacreBLEU without case", bleu, {}, "{:.1f}", reference=CLEAN)], folder / ROBUSTNESS)
@@ -311,7 +315,7 @@ def scores(
         "target_lang": corpus.target_lang,
         "tokenized": options.tokenized,
         "lowercase": options.lowercase,
-        "sacrebleu_tokens": _sacrebleu_tokens(options, corpus),
+        "sacrebleu_tokens": sacrebleu_tokens(corpus.target_lang, options.sacrebleu_tokens),
     }
     metrics = measures(**settings)
     results: dict[str, Any] = score_texts(system.texts, references, **settings)
@@ -324,11 +328,6 @@ def scores(
     if baseline is not None and baseline.decoding:
         results["baseline_decoding"] = baseline.decoding
     return results
-
-
-def _sacrebleu_tokens(options: EvaluationArguments, corpus: CorpusArguments) -> str:
-    given = options.sacrebleu_tokens
-    return sacrebleu_tokens(corpus.target_lang) if given == "auto" else given
 
 
 def lengths(hypotheses: list[str], references: list[Reference]) -> dict[str, float]:

@@ -26,6 +26,7 @@ from vanilla_transformer.training.arguments.model_arguments import ModelArgument
 
 # Read by the training objective from any config, whether its class has the field or not.
 LABEL_SMOOTHING = "label_smoothing"
+MOST_LAYERS, LARGEST_SIZE = 1_000, 10_000_000  # beyond them, a typing error would be computed for minutes
 MASK_FIELD = "mask_token_id"  # of the config of a model that predicts masked tokens
 # Config fields that say nothing about the shape or the meaning of weights, or follow from the vocabulary.
 FREE_FIELDS = (
@@ -67,6 +68,9 @@ def make_model(
     if arguments.decoding or has_own_search(model):
         store_options(model, **arguments.decoding)
     if arguments.lora_rank:
+        width = getattr(model.config, "hidden_size", None)
+        if width and arguments.lora_rank > width:
+            raise ValueError(f"lora_rank={arguments.lora_rank} is above the model's width, {width}; 16 is usual.")
         add_adapter(model, arguments.lora_rank)
     return model
 
@@ -176,6 +180,10 @@ def config_of_new_model(arguments: ModelArguments, vocabulary: dict[str, Any]) -
     """Builds the config of a new model from the recipe and the fields that follow from the vocabulary."""
     default = default_config(arguments.model_type)
     fields = {**vocabulary, **arguments.config_fields}
+    for name, size in fields.items():
+        most = MOST_LAYERS if name.endswith("layers") else LARGEST_SIZE
+        if isinstance(size, int) and size > most:
+            raise ValueError(f"{name}={size} is more than any model has: give at most {most:,}.")
     if hasattr(default, "from_preset"):
         return type(default).from_preset(arguments.preset, **fields)
     if arguments.preset != ModelArguments.preset:

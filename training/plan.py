@@ -53,6 +53,9 @@ class PlanArguments:
             value = getattr(self, name)
             if value is not None and value <= 0:
                 raise ValueError(f"{name}={value} must be above 0.")
+        for name, most in (("processes", 1_000_000), ("sentence_tokens", 10_000)):
+            if getattr(self, name) > most:
+                raise ValueError(f"{name}={getattr(self, name)} must be at most {most:,}.")
 
 
 TYPES = [PlanArguments, ModelArguments, CorpusArguments, VocabularyArguments, DescribedTrainingArguments]

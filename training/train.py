@@ -129,6 +129,8 @@ def _train(
         learn = not args.resume_from_checkpoint and args.process_index == 0
         data = prepare_text(model_arguments, corpus_arguments, vocabulary_arguments, args, learn=learn)
     corpus, datasets, tokenizers = data.corpus, data.datasets, data.tokenizers
+    for split in scored_splits(datasets, corpus_arguments):  # says now that a file of references is too short
+        references_of(corpus_arguments, split, datasets[split]["target"][:])
     if args.average_if_better and "validation" not in datasets:
         raise ValueError("average_if_better needs a validation set: set validation_files, or leave it out.")
     digests = data.digests or (content_digests(corpus_arguments, corpus) if args.should_save else {})
@@ -182,7 +184,7 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
         "decoding": asdict(options_of(model)),
         "decoded_by": "generate" if has_own_search(model) else "Translator",
     }
-    scored = [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
+    scored = scored_splits(datasets, corpus_arguments)
     for split in scored:
         references = references_of(corpus_arguments, split, datasets[split]["target"][:])
         results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt", references)
@@ -201,6 +203,11 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
             print(f"BLEU is that of Translator: generate() of {type(model).__name__} is transformers' own search.")
         print(f"model in {folder / 'model'}, everything else beside it; vanilla export --run {folder} writes its card")
     return results
+
+
+def scored_splits(datasets: Datasets, corpus_arguments: CorpusArguments) -> list[str]:
+    """Returns the sets that the final model is measured on."""
+    return [split for split in ("validation", "test", *corpus_arguments.further_test_sets) if split in datasets]
 
 
 def _load_final_weights(

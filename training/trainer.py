@@ -561,6 +561,10 @@ class TranslationTrainer(Seq2SeqTrainer):
         with naming_damage(checkpoint):
             super()._load_optimizer_and_scheduler(checkpoint)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: torch.nn.Module | None = None) -> None:
+        with naming_damage(resume_from_checkpoint):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
     def _load_rng_state(self, checkpoint: str | None) -> None:
         with naming_damage(checkpoint):
             super()._load_rng_state(checkpoint)

@@ -4,6 +4,8 @@ A barrier would do the same, but every collective has a time-out (`ddp_timeout`,
 corpus can take longer. The others ask the process group's store instead, once a second.
 """
 
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +39,20 @@ def one_first(name: str, seconds_between: float = 1.0) -> Iterator[None]:
         raise
     if not state.local_process_index:
         store.set(here, "done")
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Lets SIGTERM and Ctrl-C end the process at once. Python's handlers do not run while torch waits for others."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    previous = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
 
 
 def _wait(store: torch.distributed.Store, key: str, seconds: float) -> None:

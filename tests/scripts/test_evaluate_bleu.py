@@ -225,6 +225,7 @@ def test_nothing_is_overwritten_unasked_or_left_half_done(run, tmp_path, model_f
         (["--hypotheses", "h", "--bootstrap_samples", "0"], "--bootstrap_samples 0: give at least 1"),
         (["--hypotheses", "h", "--length_bounds", "9", "5"], r"--length_bounds \[9, 5\]: give ascending numbers"),
         (["--hypotheses", "h", "--length_bounds", "0", "5"], r"--length_bounds \[0, 5\]: give ascending numbers"),
+        (["--model", "m", "--streaming"], "streaming is for training, and a test set is read at once"),
         (["--model", "m", "--num_beams", "0"], "num_beams=0 must be a whole number of 1"),
         (["--model", "m", "--max_extra_tokens", "-1"], "max_extra_tokens=-1 must be a whole number of 0 or more"),
     ],

@@ -37,6 +37,15 @@ def test_a_recipe_for_gpus_is_planned_without_one(recipe, capsys):
         (["--processes", "0"], "processes=0 must be above 0"),
         (["--train_files", "nowhere/train"], "There is no file 'nowhere/train'"),
         (["--test_measures", "blue"], "There is no measure 'blue'"),
+        (["--processes", "1000001"], "processes=1000001 must be at most 1,000,000"),
+        (["--sentence_tokens", "1000000000"], "sentence_tokens=1000000000 must be at most 10,000"),
+        (["--max_tokens", "100000000000"], "max_tokens=100000000000 must be at most 10,000,000"),
+        (["--vocab_size", str(2**63)], "vocab_size=9223372036854775808 is no number"),
+        (["--vocab_size", str(10**12)], "vocab_size=1000000000000 must be at most 10,000,000"),
+        (["--tflops", "nan"], "tflops=nan is no number that can be computed with"),
+        (["--utilisation", "inf"], "utilisation=inf is no number"),
+        (["--model_config", '{"d_model": 4000000000000}'], "d_model=4000000000000 is more than any model has"),
+        (["--model_config", '{"encoder_layers": 100000}'], "encoder_layers=100000 is more than any model has"),
     ],
 )
 def test_what_would_fail_later_is_refused(recipe, words, message):

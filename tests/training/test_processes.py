@@ -5,6 +5,7 @@ import os
 import random
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -244,6 +245,22 @@ def test_ctrl_c_saves_and_says_how_to_resume(recipe, tmp_path):
     assert process.returncode == 0
     assert "To resume: add --resume_from_checkpoint last" in output
     assert list((tmp_path / "stopped").glob("checkpoint-*/complete"))
+
+
+def test_sigterm_ends_a_process_that_waits_for_others(recipe, tmp_path):
+    """Here, the store of the others is a socket that never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(server.getsockname()[1])}
+        variables = {**environment(), **where, "RANK": "1", "WORLD_SIZE": "2"}
+        waiting = subprocess.Popen(command(TRAIN, recipe("run")), env=variables)
+        try:
+            server.settimeout(200)
+            with server.accept()[0]:
+                waiting.terminate()
+                assert waiting.wait(timeout=60) == -signal.SIGTERM
+        finally:
+            waiting.kill()
+    assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.slow

@@ -125,11 +125,13 @@ def test_resuming_before_later_checkpoints_is_refused(recipe, tmp_path):
         train_script.main([*recipe(), "--resume_from_checkpoint", middle])
 
 
-@pytest.mark.parametrize("module", [train_script, accelerate_loop])
-def test_a_damaged_state_of_a_checkpoint_gets_a_sentence(recipe, tmp_path, module):
+@pytest.mark.parametrize(
+    ("module", "files"), [(train_script, "optimizer*"), (train_script, "model*"), (accelerate_loop, "optimizer*")]
+)
+def test_a_damaged_state_of_a_checkpoint_gets_a_sentence(recipe, tmp_path, module, files):
     keys = {"average_checkpoints": 0, "max_steps": 4, "save_strategy": "steps"}
     module.main(recipe(**keys))
-    for state in (tmp_path / "run" / "checkpoint-4").glob("optimizer*"):
+    for state in (tmp_path / "run" / "checkpoint-4").glob(files):
         state.write_bytes(state.read_bytes()[:1000])
     with pytest.raises(SystemExit, match=r"checkpoint-4 can't be resumed from, .* damaged \(.+\): move it away"):
         module.main([*recipe(**{**keys, "max_steps": 5}), "--resume_from_checkpoint", "last"])
@@ -169,6 +171,20 @@ def test_every_mistake_ends_in_a_sentence(recipe, tmp_path):
         )
     with pytest.raises(SystemExit, match=r"tokenizer has \d+ tokens but the model's vocab_size is 262"):
         train_script.main(recipe(model_config={"vocab_size": 262}, output_dir=str(tmp_path / "mismatch")))
+
+
+def test_references_of_another_length_are_refused_before_the_training(recipe, tmp_path):
+    (tmp_path / "short.de").write_text("a\n")
+    keys = {"test_files": [write_reversals(tmp_path, 20, seed=5)], "references": [f"test={tmp_path / 'short.de'}"]}
+    with pytest.raises(SystemExit, match=r"short\.de"):
+        train_script.main(recipe(max_steps=2, **keys))
+    assert not (tmp_path / "run" / "run.json").exists()
+
+
+def test_weights_that_leave_no_pair_are_refused(recipe):
+    for weight, message in [(0.001, r"train_weights=\[0.001\] leave no training pair"), (1e9, "at most 1,000")]:
+        with pytest.raises(SystemExit, match=message):
+            train_script.main(recipe(max_steps=2, train_weights=[weight]))
 
 
 def test_a_refused_run_leaves_no_vocabulary_for_the_next(recipe, tmp_path):
@@ -363,5 +379,7 @@ def test_a_lora_run_resumes_and_its_final_model_has_the_adapter_in_its_weights(r
     assert translator(sources) == (whole / "test.hypotheses.txt").read_text().splitlines()
     with pytest.raises(SystemExit, match="was started with lora_rank=2, not lora_rank=3"):
         tuned("parts", "--resume_from_checkpoint", "last", "--lora_rank", "3")
+    with pytest.raises(SystemExit, match="lora_rank=1000000 is above the model's width, 32"):
+        tuned("high", "--lora_rank", "1000000")
     with pytest.raises(SystemExit, match="lora_rank=2 must be 1 or more, and adapts a trained model"):
         train_script.main(recipe(lora_rank=2))

@@ -193,8 +193,11 @@ class CorpusArguments(CleaningArguments):
                 f"train_weights has {len(self.train_weights)} numbers, but train_files has {len(self.train_files)} "
                 "entries: give one number for each entry."
             )
-        if min(self.train_weights) <= 0:
-            raise ValueError(f"train_weights={self.train_weights} must be above 0: leave out files that do not count.")
+        if not 0 < min(self.train_weights) <= max(self.train_weights) <= 1000:
+            raise ValueError(
+                f"train_weights={self.train_weights} must be above 0 and at most 1,000: leave out files that do not "
+                "count."
+            )
         if self.streaming:
             raise ValueError("train_weights needs the corpus on disk: set streaming to false, or leave it out.")
 

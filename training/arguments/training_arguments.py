@@ -20,6 +20,7 @@ from vanilla_transformer.training.evaluation.metrics import require_measures
 from vanilla_transformer.training.learning_rate import peak_rate
 from vanilla_transformer.training.objectives.cross_entropy import require_objective
 from vanilla_transformer.training.precision import computes_bfloat16
+from vanilla_transformer.training.waiting import ended_by_signals
 
 
 # Arguments of the stock trainer that have another name here: name, library's default, what to set instead.
@@ -43,6 +44,8 @@ STOCK_ARGUMENTS = [
     ),
 ]
 
+
+LARGEST_BATCH = 10_000_000  # tokens on each side
 
 # Objectives that a key of the same name selects by its weight, and the usual weight.
 WEIGHTED_OBJECTIVES = {"r_drop": 5, "guided_alignment": 0.05}
@@ -158,7 +161,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         # The library has bf16 on a CPU only if that is chosen.
         self.use_cpu = use_cpu or accelerator is None
         self._choose_precision("cpu" if self.use_cpu or accelerator is None else accelerator.type)
-        super().__post_init__()
+        with ended_by_signals():  # it waits for the other processes
+            super().__post_init__()
+            _ = self.device
         self.use_cpu = use_cpu  # the same recipe may be resumed on a GPU
         self._choose_objective()
         self._require_guidable()
@@ -255,6 +260,9 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             )
         if self.learning_rate is not None and self.rate_factor != 1.0:
             raise ValueError("learning_rate and rate_factor are both given: rate_factor multiplies the paper's rate.")
+        for name in ("learning_rate", "rate_factor"):
+            if (rate := getattr(self, name)) is not None and not rate > 0:
+                raise ValueError(f"{name}={rate} must be above 0: nothing is learned without a rate.")
 
     def _require_own_names(self) -> None:
         for name, default, instead in STOCK_ARGUMENTS:
@@ -272,6 +280,7 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         for name, least in (
             ("max_tokens", 1),
             ("tokens_per_update", 1),
+            ("gradient_accumulation_steps", 1),
             ("eval_beams", 1),
             ("average_checkpoints", 0),
             ("early_stopping", 1),
@@ -279,6 +288,8 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, int) or value < least):
                 raise ValueError(f"{name}={value!r} must be a whole number of {least} or more.")
+        if self.max_tokens > LARGEST_BATCH:
+            raise ValueError(f"max_tokens={self.max_tokens} must be at most {LARGEST_BATCH:,}; 25,000 is the paper's.")
 
     def share_update(self, tokens: int) -> None:
         """Sets `tokens_per_update` and, from it and the number of processes, the batches of each process."""
@@ -371,12 +382,19 @@ def _mapping(name: str, value: Any) -> dict[str, Any] | None:
 
 
 def _require_launched_processes() -> None:
-    """Refuses `accelerate launch --cpu --num_processes 2`: it starts one process, with the address of several."""
+    """Refuses a process that would wait for others that never come. `accelerate launch --cpu --num_processes 2` starts
+    one process, with the address of several."""
     is_launched = os.environ.get("ACCELERATE_USE_CPU") == "True" and "MASTER_ADDR" in os.environ
     if is_launched and not any(name in os.environ for name in WORLD_SIZES):
         raise ValueError(
             "accelerate launch starts only one process on a CPU: start several with ACCELERATE_USE_CPU=true torchrun "
             "--standalone --nproc_per_node 2, or leave out --num_processes."
+        )
+    rank, size = os.environ.get("RANK"), os.environ.get("WORLD_SIZE")
+    if rank and size and not 0 <= int(rank) < int(size):
+        raise ValueError(
+            f"RANK={rank} and WORLD_SIZE={size} in the environment do not fit: ranks count from 0. Start the "
+            "processes with torchrun, or unset both."
         )
 
 

@@ -7,6 +7,9 @@ from vanilla_transformer.command_line.parsing import key
 from vanilla_transformer.translation.placeholders import MOST_PLACEHOLDERS
 
 
+LARGEST_VOCABULARY = 10_000_000
+
+
 @dataclass
 class VocabularyArguments:
     """How the subword vocabulary is learned."""
@@ -59,6 +62,8 @@ class VocabularyArguments:
     )
 
     def __post_init__(self) -> None:
+        if self.vocab_size > LARGEST_VOCABULARY:
+            raise ValueError(f"vocab_size={self.vocab_size} must be at most {LARGEST_VOCABULARY:,}; 37,000 is usual.")
         if self.added_subwords < 0:
             raise ValueError(f"added_subwords={self.added_subwords} must be at least 0.")
         if self.added_subwords and self.new_vocabulary:

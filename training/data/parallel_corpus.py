@@ -227,6 +227,8 @@ def _weighted(dataset: Dataset, arguments: CorpusArguments, report: CleaningRepo
         pairs = np.flatnonzero(file_of_pair == number)
         chosen.append(pairs[copies(len(pairs), weight, seed + number)])
         report.mixed[f"{file} x {weight:g}"] = len(chosen[-1])
+    if not any(map(len, chosen)):
+        raise ValueError(f"train_weights={arguments.train_weights} leave no training pair: give higher ones.")
     return dataset.select(np.concatenate(chosen)).remove_columns(FILE)
 
 

@@ -115,12 +115,13 @@ def score_texts(
 SACREBLEU_TOKENS = {"zh": ("zh", None), "ja": ("ja-mecab", "MeCab"), "ko": ("ko-mecab", "mecab_ko")}
 
 
-def sacrebleu_tokens(language: str | None) -> str:
-    """Returns sacreBLEU's tokenisation for a target language, which its signature names."""
+def sacrebleu_tokens(language: str | None, given: str = "auto") -> str:
+    """Returns sacreBLEU's tokenisation for a target language, which its signature names, unless another is given."""
     code = re.split("[-_]", language or "")[0].lower()
-    name, module = SACREBLEU_TOKENS.get(code, ("13a", None))
-    if module is not None and find_spec(module) is None:
-        raise ValueError(f"BLEU in {language} needs words that MeCab finds: pip install 'sacrebleu[{code}]'.")
+    name = SACREBLEU_TOKENS.get(code, ("13a", None))[0] if given == "auto" else given
+    for code, (needing, module) in SACREBLEU_TOKENS.items():
+        if name == needing and module is not None and find_spec(module) is None:
+            raise ValueError(f"BLEU with {name} needs words that MeCab finds: pip install 'sacrebleu[{code}]'.")
     return name
 
 

@@ -7,6 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from vanilla_transformer.hub.loading import read_object
+from vanilla_transformer.training.run_folder.checkpoints import naming_damage
 
 
 State = dict[str, torch.Tensor]
@@ -45,7 +46,9 @@ def load_states(paths: Iterable[str | Path]) -> Iterable[State]:
                     f"{path} has {name}={config.get(name)!r} but {first[1]} has {name}={first[0].get(name)!r}: only "
                     "checkpoints of one model can be averaged."
                 )
-        yield load_file(path / WEIGHTS)
+        with naming_damage(path):
+            state = load_file(path / WEIGHTS)
+        yield state
 
 
 def _architecture(path: Path) -> dict:

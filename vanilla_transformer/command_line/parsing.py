@@ -50,6 +50,7 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         formatter_class=HelpFormatter,
         usage=usage,
         add_help=False,
+        allow_abbrev=False,  # --output is ambiguous between the spellings --output_dir and --output-dir
     )
     known = {action.dest for action in parser._actions}
     arrange(parser, types)
@@ -70,7 +71,16 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         hint = suggestion(word.split("=")[0].lstrip("-").replace("-", "_"), known | fields)
         raise ValueError(f"{word!r} is not an option{hint}: see --help for all options.")
     options = vars(namespace)
+    _require_finite(options)
     return parser.dataclasses_of({name: _merged(recipe.get(name), value) for name, value in options.items()})
+
+
+def _require_finite(options: dict[str, Any]) -> None:
+    """Refuses numbers that no option means: NaN passes every comparison, and infinity ends in an overflow."""
+    for name, value in options.items():
+        for number in value if isinstance(value, list) else [value]:
+            if isinstance(number, int | float) and not -(2**63) < number < 2**63:
+                raise ValueError(f"{name}={number} is no number that can be computed with: give another.")
 
 
 # Names that other programs have for what is an option of another kind here.

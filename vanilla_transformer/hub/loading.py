@@ -203,7 +203,7 @@ def find_device(name: str | None) -> torch.device:
         device = torch.device(name or accelerator or "cpu")
     except RuntimeError as error:
         raise ValueError(f"device={name!r} is unknown to torch: give cpu, cuda or cuda:1, for instance.") from error
-    if device.type not in ("cpu", "meta", getattr(accelerator, "type", None)):
+    if device.type not in ("cpu", getattr(accelerator, "type", None)):
         seen = "no accelerator" if accelerator is None else f"no {device.type}, only {accelerator.type}"
         raise ValueError(f"device={name!r}: this torch sees {seen}. Give {accelerator or 'cpu'}, or leave it out.")
     return device

@@ -35,6 +35,8 @@ def test_a_weight_selects_r_drop(make_arguments):
         ({"max_tokens": 0}, r"max_tokens=0 must be a whole number of 1 or more"),
         ({"bf16_gradients": True}, "in bfloat16 on GPUs only"),
         ({"bf16": "maybe"}, "bf16='maybe' must be true, false or auto"),
+        ({"learning_rate": 0}, "learning_rate=0 must be above 0"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps=0 must be a whole number of 1 or more"),
         ({"fp16": True}, "fp16=True: torch trains in float16 on GPUs only"),
         ({"lr_scheduler_kwargs": "[1]"}, r"lr_scheduler_kwargs='\[1\]' has no names"),
         ({"lr_scheduler_kwargs": "{power"}, r"lr_scheduler_kwargs='{power' is not valid JSON"),
@@ -104,6 +106,26 @@ def test_a_launcher_that_starts_one_process_of_several_is_refused(make_arguments
         make_arguments()
     monkeypatch.delenv("MASTER_ADDR")
     assert make_arguments().world_size == 1
+
+
+@pytest.mark.parametrize("name", ["max_grad_norm", "max_ratio", "prefix_drop", "warmup_steps", "rate_factor"])
+@pytest.mark.parametrize("number", ["nan", "inf"])
+def test_a_number_that_is_none_is_refused(tmp_path, name, number):
+    with pytest.raises(ValueError, match=f"{name}={number} is no number that can be computed with"):
+        parse_recipe("", ["multi30k_en_de", "--output_dir", str(tmp_path), f"--{name}", number])
+
+
+def test_options_are_not_abbreviated(tmp_path):
+    with pytest.raises(ValueError, match=r"'--output' is not an option \(did you mean 'output_dir'\?\)"):
+        parse_recipe("", ["multi30k_en_de", "--output", str(tmp_path)])
+
+
+def test_a_rank_beyond_the_number_of_processes_is_refused(make_arguments, monkeypatch):
+    """It would wait for ever."""
+    monkeypatch.setenv("RANK", "5")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(ValueError, match="RANK=5 and WORLD_SIZE=2 in the environment do not fit"):
+        make_arguments()
 
 
 @pytest.mark.parametrize("model_type", ["vanilla_transformer", "marian", "t5"])

@@ -112,6 +112,15 @@ HYPOTHESES = ["die Katze schläft hier", "ein Hund läuft im Park", "sie singen"
 REFERENCES = ["die Katze schläft hier", "ein Hund rennt im Park", "sie singen laut"]
 
 
+def test_a_tokenisation_without_its_package_is_refused(monkeypatch):
+    monkeypatch.setattr(evaluation, "find_spec", lambda name: None)
+    for given, language, extra in [("ja-mecab", "en", "ja"), ("auto", "ja", "ja"), ("ko-mecab", None, "ko")]:
+        with pytest.raises(ValueError, match=rf"needs words that MeCab finds: pip install 'sacrebleu\[{extra}\]'"):
+            evaluation.sacrebleu_tokens(language, given)
+    assert evaluation.sacrebleu_tokens("zh") == "zh"
+    assert evaluation.sacrebleu_tokens("ja", "char") == "char"
+
+
 def test_scores_are_those_of_the_measures():
     assert score_texts(HYPOTHESES, REFERENCES, names=["sacrebleu"]) == {
         "sacrebleu": bleu(HYPOTHESES, REFERENCES)._asdict()

@@ -47,7 +47,7 @@ def test_help_says_what_an_option_does(capsys):
         (["demo", "--d-model=64"], r"""field of the model: --model_config '\{"d_model": 64\}'"""),
         (["demo", "--label_smoothing", "0"], r"""field of the model: --model_config '\{"label_smoothing": 0\}'"""),
         (["demo", "--dropuot", "0.2"], r"'--dropuot' is not an option \(did you mean 'dropout'\?\)"),
-        (["demo", "--max_token", "3", "--report_to", "wandb"], r"report_to='wandb' needs .*pip install wandb"),
+        (["demo", "--max_tokens", "3", "--report_to", "wandb"], r"report_to='wandb' needs .*pip install wandb"),
         (["demo", "--report_to", "wandbb"], r"report_to='wandbb' is no logger .*did you mean 'wandb'"),
         (["finetune", "--train_files", "x"], "languages of the corpus are not known"),
         (

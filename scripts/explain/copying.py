@@ -1,4 +1,4 @@
-"""A task that a small model learns in seconds: to copy its source, token by token."""
+"""Tasks that a small model learns in seconds: to copy its source, token by token, or to name pairs of its tokens."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,6 +20,7 @@ SIZES: dict[str, Any] = {
 }
 FIRST_TOKEN = 4  # those before it are special
 LENGTH = 6
+DIGITS = 6  # in pairs to name: each of the 36 pairs has a token
 BATCH = 64
 
 
@@ -45,28 +46,37 @@ def batches(lengths: Sequence[int] = (LENGTH,), seed: int = 0) -> Iterator[torch
         yield draw_sequences(BATCH, length, generator)
 
 
+def pairs_to_name() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Batches without end of sources and targets: target token t names the source tokens t and t + LENGTH."""
+    generator = torch.Generator().manual_seed(0)
+    while True:
+        first, second = torch.randint(DIGITS, (2, BATCH, LENGTH), generator=generator)
+        yield torch.cat([first, second], dim=1) + FIRST_TOKEN, DIGITS * first + second + FIRST_TOKEN
+
+
 def learn(
     model: VanillaTransformerForConditionalGeneration,
-    data: Iterator[torch.Tensor],
+    data: Iterator[torch.Tensor] | Iterator[tuple[torch.Tensor, torch.Tensor]],
     updates: int,
     *,
     rate: float = 3e-3,
     warmup: int = 0,
 ) -> list[float]:
-    """Trains a model with Adam to copy, and returns the losses. The decoder reads the target shifted right.
+    """Trains a model with Adam and returns the losses. The decoder reads the target shifted right.
 
     Args:
         model: The model.
-        data: The batches.
+        data: The batches: sequences to copy, or sources and targets.
         updates: Number of updates.
         rate: Learning rate, constant or the peak of the paper's schedule.
         warmup: Updates of warm-up of the paper's schedule; 0 for a constant rate.
     """
     optimizer = torch.optim.Adam(model.train().parameters(), lr=rate, betas=(0.9, 0.98), eps=1e-9)
     losses = []
-    for step, ids in zip(range(1, updates + 1), data, strict=False):
+    for step, batch in zip(range(1, updates + 1), data, strict=False):
+        source, target = batch if isinstance(batch, tuple) else (batch, batch)
         optimizer.param_groups[0]["lr"] = rate * (share_of_peak(step, warmup) if warmup else 1.0)
-        loss = model(input_ids=ids, labels=ids).loss
+        loss = model(input_ids=source, labels=target).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

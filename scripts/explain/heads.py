@@ -1,31 +1,32 @@
 """One wide head against several narrow ones, with equal parameters."""
 
+import math
+
 from vanilla_transformer.scripts.benchmarks.report import Table
+from vanilla_transformer.scripts.explain.copying import DIGITS, LENGTH, SIZES, learn, make_model, pairs_to_name, smooth
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
-from vanilla_transformer.scripts.explain.panels import Columns, Panel, Picture
-from vanilla_transformer.scripts.explain.trainings import FORMATS, PAPER, loss_curves, results, train_all
+from vanilla_transformer.scripts.explain.panels import Curves, Picture
 
 
-VARIANTS = {
-    "1 head": {"encoder_attention_heads": 1, "decoder_attention_heads": 1},
-    "paper": PAPER,
-    "16 heads": {"encoder_attention_heads": 16, "decoder_attention_heads": 16},
-}
-LABELS = {"1 head": "1 head of 128", "paper": "4 heads of 32", "16 heads": "16 heads of 8"}
+HEADS = (1, 4, 16)
 
 
 def explain(options: ExplainArguments) -> Explanation:
-    """One wide head against several narrow ones with equal parameters: perplexity and BLEU. *"""
-    runs = {LABELS[name]: folder for name, folder in train_all(VARIANTS, options).items()}
-    rows = results(runs)
-    table = Table(f"{options.updates} updates on the demo corpus, one seed", FORMATS, rows)
-    panels: list[Panel] = [
-        loss_curves(runs),
-        Columns(
-            f"validation set, after {options.updates} updates",
-            "heads of width $d_k$",
-            "perplexity",
-            {name.replace(" of", "\nof"): {"perplexity": row["perplexity"]} for name, row in rows.items()},
-        ),
-    ]
-    return Explanation([table], [Picture("The same parameters in one head or in several", [panels])])
+    """One wide head against several narrow ones with equal parameters, where a token needs two others."""
+    updates = options.choose(400, quick=20)
+    curves, rows = {}, {}
+    for heads in HEADS:
+        name = f"{heads} head{'s' if heads > 1 else ''} of {SIZES['d_model'] // heads}"
+        model = make_model(encoder_attention_heads=heads, decoder_attention_heads=heads)
+        curves[name] = smooth(learn(model, pairs_to_name(), updates))
+        quarters = {f"{part}/4": curves[name][part * len(curves[name]) // 4 - 1] for part in (2, 3, 4)}
+        rows[name] = {**quarters, "parameters": model.num_parameters()}
+    table = Table(
+        f"naming tokens t and t + {LENGTH} of the source, {updates} updates: loss per token, mean of ten updates",
+        {"2/4": "{:.2f}", "3/4": "{:.2f}", "4/4": "{:.2f}", "parameters": "{:,}"},
+        rows,
+        notes=[f"Columns: share of the updates. Equal guessing has a loss of {math.log(DIGITS**2):.2f}."],
+    )
+    points = [10 * number for number in range(1, 1 + updates // 10)]
+    panel = Curves("a target token names two source tokens", "update", "loss per token, nats", points, curves)
+    return Explanation([table], [Picture("The same parameters in one head or in several", [[panel]])])

@@ -13,6 +13,15 @@ def test_sequences_have_no_token_twice_and_no_special_one():
     assert {batch.shape[1] for batch, _ in zip(copying.batches([3, 5]), range(20), strict=False)} == {3, 5}
 
 
+def test_a_target_token_names_two_source_tokens():
+    source, target = next(copying.pairs_to_name())
+    assert (source.shape, target.shape) == ((64, 12), (64, 6))
+    first, second = (source - copying.FIRST_TOKEN).split(6, dim=1)
+    assert torch.equal((target - copying.FIRST_TOKEN) // copying.DIGITS, first)
+    assert torch.equal((target - copying.FIRST_TOKEN) % copying.DIGITS, second)
+    assert target.max() < copying.SIZES["vocab_size"]
+
+
 def test_learning_lowers_the_loss_and_the_first_weights_are_always_the_same():
     first, second = (copying.learn(copying.make_model(), copying.batches(), 20) for _ in range(2))
     assert first == second

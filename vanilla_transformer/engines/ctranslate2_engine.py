@@ -8,8 +8,7 @@ if that folder can't be written. It is converted again when the model's files ch
 
 The engine's beam search ends when a number of translations are finished, torch's when no unfinished one can win. So
 twice `num_beams` finished translations are requested (`patience`) and ranked here by the length penalty of
-`beam_search`. This finds the translations and scores of torch, unless the penalty favours translations that finish
-much later: above `HIGHEST_ALPHA` the search goes on to the length limit.
+`beam_search`. Where torch might go on for longer, the search is repeated to the length limit.
 """
 
 import ctypes
@@ -22,6 +21,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, get_args
 from weakref import WeakSet
@@ -79,15 +79,11 @@ ENGINE_NAMES = {
 }
 # Options that `CTranslate2Backend.generate` implements itself, beside those of the search.
 OWN_OPTIONS = ("max_new_tokens", "max_length", "early_stopping")
-# Finished translations that the search waits for, in beams, and the length penalty up to which this is enough. On
-# Multi30k's validation set none of 1,014 translations differs from torch's with an alpha of 0, 0.6, 1 (4 and 5 beams)
-# and 1.2 (2 to 6 beams); with a patience of 1 there were up to 36. With an alpha of 2 there are 22.
-PATIENCE, HIGHEST_ALPHA = 2, 1.6
-# A higher penalty prefers what finishes late, and few beams find too little that does: up to 4 of 1,014 differed with
-# 2 to 4 beams. Now one does with 4 beams and an alpha of 1.6, by 0.0002 of its score.
-HIGH_ALPHA, FINISHED_AT_LEAST = 1.2, 10
-# For several translations: 3 of 1,014 lists of five differ, in their last places; 29 with a patience of 2.
-N_BEST_PATIENCE = 4
+# Finished translations that the first search of a text waits for, in beams; and the length penalty up to which this is
+# usually enough. If too few translations finish after the best one, or with a higher penalty, a search goes on to the
+# length limit: it has seen all that torch's search sees.
+PATIENCE = 2
+HIGHEST_ALPHA = {"gnmt": 1.0, "length": 0.5}
 # Not 0, with which the engine would end when its best hypothesis ends. The penalty is applied in `_ranked`.
 NO_PENALTY = 1e-9
 FOR_SAMPLES = ("num_beams", "length_penalty")
@@ -343,18 +339,15 @@ class CTranslate2Backend:
         given = len(prefixes[0]) - 1  # tokens of the prefix after the decoder's first token
         longest = self._max_new_tokens(given, max_new_tokens, max_length)
         limits = [longest if search is None else min(longest, search.longest(len(source))) for source in sources]
+        texts = [[self.source_tokens[token_id] for token_id in source] for source in sources]
+        starts = [[self.target_tokens[token_id] for token_id in prefix[1:]] for prefix in prefixes]
+        stops_early = bool(options.pop("early_stopping", False))
+        options = _engine_options(options, given, sample)
         if search is None:
-            number: dict[str, Any] = {"beam_size": num_beams, "num_hypotheses": max(num_beams, num_return_sequences)}
+            number = {"beam_size": num_beams, "num_hypotheses": max(num_beams, num_return_sequences)}
+            results = self._translate(texts, starts, max_decoding_length=given + longest, **number, **options)
         else:
-            stops_early = options.pop("early_stopping", False)
-            number = _search_length(search, num_return_sequences, max(limits), stops_early)
-        results = self._translate_within(
-            limits,
-            [[self.source_tokens[token_id] for token_id in source] for source in sources],
-            [[self.target_tokens[token_id] for token_id in prefix[1:]] for prefix in prefixes],
-            **number,
-            **_engine_options(options, given, sample),
-        )
+            results = self._search(limits, texts, starts, search, num_return_sequences, stops_early, options)
         ranked = [
             hypothesis
             for prefix, result in zip(prefixes, results, strict=True)
@@ -378,31 +371,45 @@ class CTranslate2Backend:
             )
         return longest
 
-    def _translate_within(
-        self, limits: list[int], sources: list[list[str]], prefixes: list[list[str]], **options: Any
+    def _search(
+        self,
+        limits: list[int],
+        sources: list[list[str]],
+        prefixes: list[list[str]],
+        search: BeamSearchOptions,
+        wanted: int,
+        stops_early: bool,
+        options: dict[str, Any],
     ) -> "list[TranslationResult]":
-        """Translates each source within its limit of new tokens.
+        """Searches each source within its limit of new tokens, as long as torch's search could find a better one.
 
-        The engine has one limit for a batch. So all sources are translated with the largest limit first. A source
-        with a translation beyond its limit is then translated again with that limit.
+        The engine has one limit and one patience for a batch. So all sources are searched briefly with the largest
+        limit first. A source whose result is not certain is searched again, to its own limit.
         """
-        given = len(prefixes[0])
-        results = self._translate(sources, prefixes, max_decoding_length=given + max(limits), **options)
-        for limit in sorted(set(limits)):
-            rows = [
-                row
-                for row, result in enumerate(results)
-                if limits[row] == limit and max(map(len, result.hypotheses)) > given + limit
-            ]
-            if rows:
-                shorter = self._translate(
-                    [sources[row] for row in rows],
-                    [prefixes[row] for row in rows],
-                    max_decoding_length=given + limit,
-                    **options,
-                )
-                for row, result in zip(rows, shorter, strict=True):
-                    results[row] = result
+        given, beams = len(prefixes[0]), search.num_beams
+        is_brief = stops_early or beams == 1
+        results: list[Any] = [None] * len(sources)
+
+        def translate(rows: list[int], limit: int, patience: int) -> None:
+            found = self._translate(
+                [sources[row] for row in rows],
+                [prefixes[row] for row in rows],
+                beam_size=beams,
+                patience=patience,
+                num_hypotheses=beams * patience,
+                max_decoding_length=given + limit,
+                **options,
+            )
+            for row, result in zip(rows, found, strict=True):
+                results[row] = result
+
+        rows = list(range(len(sources)))
+        if is_brief or (wanted == 1 and search.length_penalty <= HIGHEST_ALPHA[search.penalty]):
+            translate(rows, max(limits), 1 if is_brief else PATIENCE)
+            certain = partial(_is_certain, given=given, longest=max(limits), search=search, is_brief=is_brief)
+            rows = [row for row in rows if not certain(results[row], limit=limits[row])]
+        for limit in sorted({limits[row] for row in rows}):
+            translate([row for row in rows if limits[row] == limit], limit, 1 if is_brief else limit)
         return results
 
     def _translate(
@@ -437,16 +444,18 @@ class CTranslate2Backend:
 # --- options ---
 
 
-def _search_length(search: BeamSearchOptions, wanted: int, longest: int, early_stopping: bool) -> dict[str, Any]:
-    """Returns the options that say how long the engine searches for the `wanted` best translations."""
-    patience = PATIENCE if wanted == 1 else N_BEST_PATIENCE
-    if search.length_penalty > HIGH_ALPHA:
-        patience = max(-(-FINISHED_AT_LEAST // search.num_beams), patience)
-    if search.length_penalty > HIGHEST_ALPHA:
-        patience = max(longest, patience)
-    if early_stopping or search.num_beams == 1:
-        patience = 1
-    return {"beam_size": search.num_beams, "patience": patience, "num_hypotheses": search.num_beams * patience}
+def _is_certain(
+    result: "TranslationResult", *, given: int, limit: int, longest: int, search: BeamSearchOptions, is_brief: bool
+) -> bool:
+    """Whether a longer search would hardly find a better translation: enough of them finished after the best one."""
+    lengths = [len(tokens) - given for tokens in result.hypotheses]
+    if is_brief:
+        return max(lengths) <= limit
+    if max(lengths) >= limit:
+        return limit == longest  # then the search has ended by itself
+    scores = [search.score(score, max(length, 1)) for score, length in zip(result.scores, lengths, strict=True)]
+    best = lengths[scores.index(max(scores))]
+    return sum(length > best for length in lengths) >= (search.num_beams + 1) // 2
 
 
 def _engine_options(options: dict[str, Any], given: int, do_sample: bool) -> dict[str, Any]:

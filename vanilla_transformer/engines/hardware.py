@@ -1,6 +1,7 @@
-"""Threads of the engines, and whether torch is there: all without importing it."""
+"""Threads and devices of the engines, and whether torch is there: all without importing it."""
 
 import os
+import sys
 from functools import cache
 from importlib.util import find_spec
 
@@ -33,3 +34,12 @@ def require_torch(what: str) -> None:
     if missing := missing_for_torch():
         names = " and ".join(missing)
         raise ImportError(f"{what} needs {names}: pip install {' '.join(missing)}, or leave it out.")
+
+
+def has_accelerator() -> bool:
+    """Whether torch sees a GPU that is none of CUDA's, which on Linux it is not asked for."""
+    if missing_for_torch() or sys.platform == "linux":
+        return False
+    import torch
+
+    return torch.accelerator.current_accelerator(check_available=True) is not None

@@ -49,7 +49,11 @@ def assert_same(found, expected):
         ({"n_best": 3, "prefix": "the"}, False),
         ({"length_penalty": 1.6}, False),
         ({"num_beams": 1, "length_penalty": 2.0}, False),
-        ({"length_penalty": 2.0}, True),
+        ({"length_penalty": 2.0}, False),
+        ({"length_penalty": 2.5}, True),
+        ({"penalty": "length"}, True),
+        ({"max_new_tokens": 3, "num_beams": 8}, False),
+        ({"min_new_tokens": 5}, True),
         ({"repetition_penalty": 1.5}, True),
         ({"early_stopping": True}, True),
         ({"glossary": {"dog": "cat"}}, True),
@@ -65,8 +69,8 @@ def test_every_call_gives_what_torch_gives(saved, options, loads_torch):
     else:
         assert_same(found, expected)
     assert (translator.backend._in_torch is not None) == loads_torch
-    copy = pickle.loads(pickle.dumps(translator))
-    assert rows(copy, **options) == found
+    copy = rows(pickle.loads(pickle.dumps(translator)), **options)
+    assert [[text for text, _ in row] for row in copy] == [[text for text, _ in row] for row in found]
 
 
 def test_attention_of_every_head_is_torchs(saved):
@@ -93,11 +97,12 @@ def test_a_model_in_memory_stays_in_torch(tokenizer):
     ("change", "reason"),
     [
         ({"config.json": {"position_encoding": "rotary"}}, "a model of type 'vanilla_transformer' with its positions"),
+        ({"config.json": {"dtype": "bfloat16"}}, "dtype='bfloat16' of its config"),
         ({"config.json": {"key_projection": "shared"}}, "key_projection='shared' can't become a CTranslate2 model"),
         ({"config.json": {"model_type": "marian"}}, "a model of type 'marian'"),
-        ({"generation_config.json": {"repetition_penalty": 1.3}}, "has no repetition_penalty of the model's"),
-        ({"generation_config.json": {"early_stopping": True}}, "has no early_stopping"),
-        ({"tokenizer_config.json": {"tokenizer_class": "MarianTokenizer"}}, "need the library"),
+        ({"generation_config.json": {"repetition_penalty": 1.3}}, "repetition_penalty=1.3 of its generation_config"),
+        ({"generation_config.json": {"early_stopping": True}}, "early_stopping=True of its generation_config"),
+        ({"tokenizer_config.json": {"tokenizer_class": "MarianTokenizer"}}, "need transformers"),
     ],
     ids=str,
 )
@@ -112,7 +117,7 @@ def test_a_model_that_it_would_decode_otherwise_is_torchs(saved, change, reason)
 def test_options_about_torch_mean_torch(saved, monkeypatch):
     assert why_torch(saved, "cpu", dtype="float16") == "dtype is for torch"
     assert why_torch(saved, "cuda:1") == "device='cuda:1'"
-    monkeypatch.setattr(auto_engine, "_has_accelerator", lambda: True)
+    monkeypatch.setattr(auto_engine, "has_accelerator", lambda: True)
     assert why_torch(saved) == "there is a GPU"
     monkeypatch.setattr(auto_engine, "find_spec", lambda name: None)
     assert why_torch(saved) == "CTranslate2 is not installed"
@@ -122,9 +127,9 @@ def test_options_about_torch_mean_torch(saved, monkeypatch):
 def test_the_choice_and_its_reason_are_logged(saved, caplog):
     translator = Translator.from_pretrained(saved, device="cpu", verbose=True)
     assert isinstance(translator.backend, AutoBackend)
-    assert caplog.messages == [f"{saved}: CTranslate2: the fastest installed engine with the translations of torch"]
-    translator(TEXTS, length_penalty=2.0, **OPTIONS)
-    assert "torch: with length_penalty=2.0 CTranslate2 would search for longer" in caplog.messages
+    assert caplog.messages == [f"{saved}: CTranslate2 decodes as torch does"]
+    translator(TEXTS, penalty="length", **OPTIONS)
+    assert "torch decodes: penalty='length'" in caplog.messages
 
 
 def _convert(folder):

@@ -22,7 +22,6 @@ from vanilla_transformer.converters.from_and_to_marian import to_marian
 from vanilla_transformer.converters.to_ctranslate2 import export_saved
 from vanilla_transformer.engines import CTranslate2Backend, ctranslate2_engine
 from vanilla_transformer.engines.ctranslate2_engine import CACHE_FOLDER, FINGERPRINT_FILE
-from vanilla_transformer.models.search_options import BeamSearchOptions
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, train_tokenizer
 
 
@@ -142,19 +141,6 @@ def test_samples(translators):
     drawn = list(there.translate(TEXTS, sample=True, temperature=2.0, top_k=0, n_best=3, max_new_tokens=12))
     assert [[each.text for each in row] for row in drawn] != [[text] * 3 for text in likeliest]
     assert all(each.score is None for row in drawn for each in row)
-
-
-@pytest.mark.parametrize("beams", [2, 3, 4, 5, 8])
-def test_few_beams_wait_for_more_translations_if_the_penalty_prefers_late_ones(beams):
-    finished = {
-        alpha: ctranslate2_engine._search_length(
-            BeamSearchOptions(num_beams=beams, length_penalty=alpha), wanted=1, longest=50, early_stopping=False
-        )["num_hypotheses"]
-        for alpha in (0.6, 1.2, 1.4, 1.6, 2.0)
-    }
-    assert finished[0.6] == finished[1.2] == 2 * beams
-    assert finished[1.4] == finished[1.6] >= max(10, 2 * beams)
-    assert finished[2.0] == 50 * beams
 
 
 @pytest.mark.parametrize("threads", [2, 3])

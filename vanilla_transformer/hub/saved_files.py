@@ -199,14 +199,18 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 # --- errors ---
 
 
+class LoadingError(ValueError):
+    """Files of a model that are missing, damaged or not those of one model."""
+
+
 @contextmanager
 def errors_in_one_sentence(name_or_path: str | Path) -> Iterator[None]:
-    """Turns the libraries' loading errors into one `ValueError` of one sentence."""
+    """Turns the libraries' loading errors into a `LoadingError` of one sentence."""
     try:
         yield
     except LOADING_ERRORS as error:
         reason = "there is no such folder" if _is_missing_path(name_or_path) else reason_of(error)
-        raise ValueError(
+        raise LoadingError(
             f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a "
             "name on the Hub."
         ) from error

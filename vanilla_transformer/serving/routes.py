@@ -5,6 +5,7 @@ Any answer is JSON; an error is `{"error": sentence}`. Nothing is kept between r
 
 import asyncio
 import json
+import logging
 import math
 import re
 import time
@@ -26,6 +27,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from vanilla_transformer.hub.saved_files import LoadingError
 from vanilla_transformer.translation.long_texts import Pieces
 from vanilla_transformer.translation.translator import Hypothesis
 from vanilla_transformer.translation.words import spelled, word_spans
@@ -54,6 +56,7 @@ from .served_models import Catalogue, ModelTranslator
 from .web_pages import SecureHeaders, page_routes
 
 
+logger = logging.getLogger(__name__)
 T = TypeVar("T")
 SHOWN_WORD = re.compile(r"\w+(?:[-'’]\w+)*|\S")  # of a list to choose from: T-Shirt, not T
 TRANSLATORS = {"text": translate_text, "html": translate_html}
@@ -320,7 +323,11 @@ def _endpoint(route: ApiRoute, service: Service) -> Callable[[Request], Coroutin
         else:
             query: Any = checked(route.parameters, await parameters_of(request))
             service.admit(request.client.host if request.client else "", query.api_key)
-            content = await while_connected(request, route.answer(query))
+            try:
+                content = await while_connected(request, route.answer(query))
+            except LoadingError as error:  # some calls load a model in torch, and its folder may have vanished
+                logger.error(str(error))
+                raise RequestError(503, "The server can't load the model any more. Its log says why.") from error
         return content if isinstance(content, Response) else JSONResponse(content)
 
     async def counted(request: Request) -> Response:

@@ -111,12 +111,13 @@ class ServedModel:
             loading: Options of `Translator.from_pretrained`.
             fields: Other fields of the class.
         """
-        loading = loading or {}
+        loading, name = loading or {}, name or public_name(name_or_path)
+        if Path(name_or_path).is_dir():
+            name_or_path = Path(name_or_path).absolute()  # a folder that vanishes becomes no name on the Hub
         translator = Translator.from_pretrained(name_or_path, **loading)
         agreed = agreed_languages(languages or Languages(), translator.languages, name_or_path)
         in_torch = {**loading, "backend": "torch", "quantization": "float32"}
         load_in_torch = partial(Translator.from_pretrained, name_or_path, **in_torch)
-        name = name or public_name(name_or_path)
         return cls(name, translator, agreed, load_with_heads=load_in_torch, **{**read_card(name_or_path), **fields})
 
     async def start(self) -> None:

@@ -1,9 +1,7 @@
 """A whole model is loaded. Anything else gets one sentence that names the folder and the remedy."""
 
 import json
-import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 
 import pytest
 import torch
@@ -17,6 +15,7 @@ from transformers import (
     pipeline,
 )
 
+from tests.overlapping_loads import overlapping_loads
 from tests.remote_code import spread
 from tests.small_models import assert_same_weights, small_marian
 from vanilla_transformer import Translator, find_model
@@ -315,27 +314,8 @@ def test_the_default_type_of_other_threads_stays_while_a_model_is_loaded(make_mo
 
 def test_two_threads_load_one_after_the_other(folder, monkeypatch):
     """`no_tie_weights` replaces a method for the whole process. Where two overlap, it stays replaced."""
-    original, no_tie_weights = PreTrainedModel.tie_weights, initialization.no_tie_weights
-    entering, both_inside, first_has_left = threading.Lock(), threading.Barrier(2), threading.Event()
-    entered = []
-
-    @contextmanager
-    def overlapping():
-        with entering:
-            patch = no_tie_weights()
-            patch.__enter__()
-            entered.append(patch)
-        with suppress(threading.BrokenBarrierError):
-            both_inside.wait(timeout=1)
-        try:
-            yield
-        finally:
-            if patch is not entered[0]:
-                first_has_left.wait(timeout=10)
-            patch.__exit__(None, None, None)
-            first_has_left.set()
-
-    monkeypatch.setattr(initialization, "no_tie_weights", overlapping)
+    original = PreTrainedModel.tie_weights
+    monkeypatch.setattr(initialization, "no_tie_weights", overlapping_loads())
     try:
         with ThreadPoolExecutor(2) as pool:
             list(pool.map(load_model, [folder, folder]))

@@ -89,9 +89,9 @@ def bundled() -> Translator:
 
 
 @contextmanager
-def process(*options):
-    """`vanilla serve` with the bundled model; gives the process and its address."""
-    command = [sys.executable, "-m", "vanilla_transformer.scripts.serve", "--model", str(BUNDLED), "--port", "0"]
+def process(*options, models=(BUNDLED,), python=("-m", "vanilla_transformer.scripts.serve")):
+    """`vanilla serve`, by default with the bundled model; gives the process and its address."""
+    command = [sys.executable, *python, "--model", *map(str, models), "--port", "0"]
     with subprocess.Popen([*command, *options], stderr=subprocess.PIPE, text=True) as server:
         try:
             for line in server.stderr:

@@ -3,10 +3,13 @@
 import asyncio
 import json
 import re
+import shutil
 import signal
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from urllib.parse import urlsplit
 
 import pytest
@@ -229,6 +232,50 @@ async def translate_all(address, texts, clients, answers, counts):
 
     async with ClientSession() as session:
         await asyncio.gather(*(client(session) for _ in range(clients)))
+
+
+# --- models that are loaded while the server runs ---
+
+
+def attention(address, model="", **query):
+    query = {"q": "A dog runs.", "translation": "Ein Hund rennt.", "heads": True, "model": model, **query}
+    return requests.post(f"{address}/attention", json={"source": "en", "target": "de", **query}, timeout=120)
+
+
+OVERLAPPING = """
+from transformers import initialization
+from tests.overlapping_loads import overlapping_loads
+from vanilla_transformer.scripts import serve
+
+initialization.no_tie_weights = overlapping_loads()
+serve.main()
+"""
+
+
+def test_two_models_are_loaded_in_torch_at_once(tmp_path):
+    models = [shutil.copytree(BUNDLED, tmp_path / name) for name in ("first", "second")]
+    with process("--page=false", models=models, python=("-c", OVERLAPPING)) as (_, address):
+        with ThreadPoolExecutor(2) as pool:
+            answers = list(pool.map(partial(attention, address), ["first", "second"]))
+        assert [answer.status_code for answer in answers] == [200, 200]
+        assert answers[0].json() == answers[1].json()
+
+
+def test_a_model_whose_folder_vanishes_gets_a_sentence(tmp_path):
+    folder = shutil.copytree(BUNDLED, tmp_path / "gone")
+    with process("--page=false", models=[folder]) as (server, address):
+        shutil.rmtree(folder)
+        answer = attention(address, "gone")
+        assert answer.status_code == 503
+        assert answer.json() == {"error": "The server can't load the model any more. Its log says why."}
+        assert LibreTranslateAPI(address).translate("A dog runs.", "en", "de") == "Ein Hund rennt."
+        server.send_signal(signal.SIGTERM)
+        log = server.stderr.read()
+    assert f"{folder} can't be loaded (there is no such folder)" in log
+    assert "Traceback" not in log
+
+
+# --- the end ---
 
 
 def test_sigterm_under_load_loses_no_accepted_request(bundled):

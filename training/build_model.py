@@ -20,7 +20,7 @@ from vanilla_transformer.hub.languages import Directions, record_directions
 from vanilla_transformer.hub.loading import load_config, load_model, load_tokenizers
 from vanilla_transformer.models.search_options import has_own_search, store_options
 from vanilla_transformer.models.spelling import suggestion
-from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
+from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags, placeholders_in
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 
 
@@ -64,6 +64,7 @@ def make_model(
             initialize(model, arguments.initialize_from)
     if directions:
         record_directions(model.config, directions)
+    record_placeholders(model.config, tokenizer)
     forbid_tags(model, target_tokenizer or tokenizer)
     if arguments.decoding or has_own_search(model):
         store_options(model, **arguments.decoding)
@@ -73,6 +74,14 @@ def make_model(
             raise ValueError(f"lora_rank={arguments.lora_rank} is above the model's width, {width}; 16 is usual.")
         add_adapter(model, arguments.lora_rank)
     return model
+
+
+def record_placeholders(config: PreTrainedConfig, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Records that a model learns placeholders, so that `Translator` writes them."""
+    if number := placeholders_in(tokenizer):
+        if not hasattr(config, "placeholders"):
+            raise ValueError(f"placeholders={number}: a {config.model_type} can't record them. Leave them out.")
+        config.placeholders = number
 
 
 def forbid_tags(model: PreTrainedModel, target_tokenizer: PreTrainedTokenizerBase) -> None:

@@ -1,7 +1,6 @@
 """The text of a run, cleaned and tokenised, and its vocabulary: what `vanilla prepare` leaves for `vanilla train`."""
 
 from dataclasses import asdict, dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from vanilla_transformer.hub.languages import load_directions
 from vanilla_transformer.hub.loading import load_tokenizers, read_object
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     language_tags,
+    placeholders_in,
     with_language_tags,
     with_mask_token,
     with_placeholders,
@@ -89,12 +89,12 @@ def prepare_text(
         corpus.splits["train"] = augmented(corpus["train"], args.augmentation_rates, seed=seed)
         if corpus.report is not None and isinstance(corpus["train"], Dataset):
             corpus.report.mixed["with those in other forms"] = len(corpus["train"])
-    if vocabulary_arguments.placeholders:
-        corpus.splits = {
-            name: with_placeholders_in_pairs(split, vocabulary_arguments.placeholders, seed=seed)
-            for name, split in corpus.splits.items()
-        }
     given = model_arguments.tokenizer or model_arguments.model_name_or_path or model_arguments.initialize_from
+    placeholders = vocabulary_arguments.placeholders or (placeholders_in(load_tokenizers(given)[0]) if given else 0)
+    if placeholders:
+        corpus.splits = {
+            name: with_placeholders_in_pairs(split, placeholders, seed=seed) for name, split in corpus.splits.items()
+        }
     now = {**state, "trained": given} if (state := _state(corpus, vocabulary_arguments)) else {}
     before = read_object(folder / PREPARED) if now and (folder / PREPARED).is_file() else {}
     has_digests = "digests" in before and before["text"] == now["text"]
@@ -111,9 +111,8 @@ def prepare_text(
     if language_tags(tokenizers[0]):  # a model that knows tags needs one for a single target, too
         tags = tags or list(dict.fromkeys(str(direction.target) for direction in corpus_arguments.all_directions))
     tokenizers = (with_language_tags(tokenizers[0], tags), tokenizers[1])
-    if vocabulary_arguments.placeholders:
-        add = partial(with_placeholders, number=vocabulary_arguments.placeholders)
-        tokenizers = (add(tokenizers[0]), tokenizers[1] and add(tokenizers[1]))
+    source, target = tokenizers
+    tokenizers = (with_placeholders(source, placeholders), target and with_placeholders(target, placeholders))
     if needs_mask_token(model_arguments):
         source, target = tokenizers
         tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))

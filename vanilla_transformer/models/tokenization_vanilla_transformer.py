@@ -13,6 +13,7 @@ case, and a translation in capitals is a translation with marks.
 import copy
 import json
 from collections.abc import Iterable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -202,6 +203,12 @@ def with_placeholders(tokenizer: "PreTrainedTokenizerBase", number: int) -> "Pre
     return replacing
 
 
+def placeholders_in(tokenizer: "PreTrainedTokenizerBase") -> int:
+    """Returns how many placeholders a tokenizer has: the model that it belongs to has learned to copy them."""
+    vocabulary = tokenizer.get_added_vocab()
+    return next(number for number in count() if placeholder(number + 1) not in vocabulary)
+
+
 def placeholder(number: int | str) -> str:
     """Returns the placeholder of something that a translation copies: `⟨1⟩` for the first."""
     return f"⟨{number}⟩"
@@ -331,6 +338,7 @@ __all__ = [
     "capitals_in",
     "language_tag",
     "language_tags",
+    "placeholders_in",
     "save_tokenizers",
     "train_tokenizer",
     "with_language_tags",

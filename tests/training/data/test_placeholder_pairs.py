@@ -6,12 +6,18 @@ import pytest
 from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
-from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_placeholders
+from vanilla_transformer.models.tokenization_vanilla_transformer import (
+    placeholders_in,
+    train_tokenizer,
+    with_placeholders,
+)
+from vanilla_transformer.training import train
 from vanilla_transformer.training.data.augmentation import Pair
 from vanilla_transformer.training.data.placeholder_pairs import with_placeholders as pair_with_placeholders
 from vanilla_transformer.training.data.placeholder_pairs import with_placeholders_in_pairs
+from vanilla_transformer.training.data.prepared_text import prepare_text
 from vanilla_transformer.translation.placeholders import PLACEHOLDERS
 
 
@@ -73,3 +79,17 @@ def tokenizers(tmp_path_factory):
         loaded[capitals] = AutoTokenizer.from_pretrained(folder)
         assert with_placeholders(loaded[capitals], 9) is loaded[capitals]
     return loaded
+
+
+def test_a_run_records_that_its_model_knows_placeholders_and_a_further_stage_keeps_them(recipe, tmp_path):
+    for language, sentence in {"en": "Call {} now.", "de": "Ruf {} an."}.items():
+        lines = (sentence.format(number) for number in range(1000, 1040))
+        (tmp_path / f"calls.{language}").write_text("".join(f"{line}\n" for line in lines))
+    files = {"train_files": [str(tmp_path / "calls")], "validation_files": [str(tmp_path / "calls")], "max_steps": 1}
+    train.main(recipe(**files, placeholders=3, vocab_size=280))
+    model = str(tmp_path / "run" / "model")
+    assert AutoConfig.from_pretrained(model).placeholders == 3
+    again = recipe(**files, model_name_or_path=model, model_config={}, output_dir=str(tmp_path / "again"))
+    data = prepare_text(*train.parse_recipe("", again)[-4:])
+    assert {source[6] for source in data.datasets["train"]["source"]} <= set("123")
+    assert placeholders_in(data.tokenizers[0]) == 3

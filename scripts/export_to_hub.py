@@ -31,13 +31,14 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.check_export import SENTENCES, check, require_whole
 from vanilla_transformer.hub.export_folder import export, round_weights
 from vanilla_transformer.hub.push_folder import files_of, push
+from vanilla_transformer.hub.saved_files import read_object
 from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
 from vanilla_transformer.serving.space import APP, MODEL, write_space
 from vanilla_transformer.training.reports.model_card import CardOptions, model_card, rename, require_license
 
 
-LEARNING_CURVE = "learning_curve.png"
+LEARNING_CURVE, DESCRIPTION = "learning_curve.png", "run.json"
 
 
 @dataclass
@@ -64,7 +65,9 @@ class ExportArguments:
     description: str | None = key(None, "What the model is for, in a sentence, which the web page shows too.")
     try_with: list[str] = key([], "Texts to try the model with, on its page.")
     notes: str | None = key(None, "A Markdown file; its text goes under the limitations of the card.")
-    example: str = key("When does the train arrive in Berlin?", "Sentence that the card shows with its translation.")
+    example: str | None = key(
+        None, "Sentence that the card shows with its translation; by default one of the run's validation set."
+    )
 
     push_to: str | None = key(None, "Name of the repository on the Hub, user/model; without it nothing is pushed.")
     public: bool = key(False, "Make a new repository public.")
@@ -140,12 +143,13 @@ def write_model(run: Path, folder: Path, name: str, options: ExportArguments) ->
     )
     if options.compact:
         round_weights(translator.model)
-    card = model_card(run, translator.model, card_options(name, translator, options))
+    example = options.example or read_object(run / DESCRIPTION).get("example") or SENTENCES[0]
+    card = model_card(run, translator.model, card_options(name, translator, options, example))
     target = translator.target_tokenizer if translator.target_tokenizer is not translator.tokenizer else None
     export(translator.model, folder, translator.tokenizer, target, card=card, compact=options.compact)
     if (run / LEARNING_CURVE).is_file():
         shutil.copyfile(run / LEARNING_CURVE, folder / LEARNING_CURVE)
-    check(folder, translator, [tag + text for tag in tags_of(translator) for text in (*SENTENCES, options.example)])
+    check(folder, translator, [tag + text for tag in tags_of(translator) for text in (*SENTENCES, example)])
 
 
 def tags_of(translator: Translator) -> list[str]:
@@ -153,8 +157,9 @@ def tags_of(translator: Translator) -> list[str]:
     return [f"{language_tag(language)} " for language in language_tags(translator.tokenizer)] or [""]
 
 
-def card_options(name: str, translator: Translator, options: ExportArguments) -> CardOptions:
-    example = tags_of(translator)[0] + options.example
+def card_options(name: str, translator: Translator, options: ExportArguments, example: str) -> CardOptions:
+    tag = tags_of(translator)[0]
+    example = tag + example.removeprefix(tag)
     translation = next(translator.translate([example]))[0].text
     return CardOptions(
         repo_id=name,

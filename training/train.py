@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from datasets import Dataset
 from transformers import PreTrainedModel, set_seed
+from transformers.utils import logging
 
 from vanilla_transformer.command_line.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
@@ -65,6 +66,8 @@ from vanilla_transformer.training.run_folder.run_directory import (
 from vanilla_transformer.training.trainer import TranslationTrainer
 from vanilla_transformer.training.waiting import one_first
 
+
+logger = logging.get_logger(__name__)
 
 ADAPTER_CHECK = 20  # sentences of each scored set that a merged adapter must translate as before
 
@@ -124,6 +127,8 @@ def _train(
             print(sentence)
     if args.should_save and (sentence := new_directions(corpus_arguments, model_arguments)):
         print(sentence)
+    for sentence in warnings_about(args):
+        logger.warning(sentence)
     set_seed(args.seed)
     with one_first("data"):
         learn = not args.resume_from_checkpoint and args.process_index == 0
@@ -158,6 +163,22 @@ def _train(
             print(f"Stopped at step {trainer.state.global_step}; its checkpoint is saved.")
         return None
     return finish(trainer, datasets, corpus_arguments)
+
+
+def warnings_about(args: TranslationTrainingArguments) -> list[str]:
+    """Returns sentences about settings that silently ruin a run."""
+    steps, sentences = args.max_steps, []
+    if 0 < steps <= args.get_warmup_steps(steps):
+        sentences.append(
+            f"The warm-up of warmup_steps={args.warmup_steps:g} updates does not end before max_steps={steps}: the "
+            "learning rate rises until the end. Give fewer warmup_steps."
+        )
+    if args.eval_strategy == "no" or (args.eval_strategy == "steps" and 0 < steps <= args.eval_steps):
+        sentences.append(
+            "There is no evaluation before the end, so nothing shows whether the model learns: set eval_strategy to "
+            "steps, and eval_steps below max_steps."
+        )
+    return sentences
 
 
 def require_validation(corpus_arguments: CorpusArguments, args: TranslationTrainingArguments) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import pytest
 import torch
@@ -244,6 +245,13 @@ def test_an_evaluation_of_another_model_or_by_other_means_is_not_passed_off_as_o
         if entry["dataset"]["type"] == "wmt/wmt14"
     ]
     assert entry["dataset"]["split"] == "newstest"
+
+
+def test_the_cards_example_is_of_the_runs_validation_set(run, exported):
+    example = json.loads((run / "run.json").read_text())["example"]
+    files = yaml.safe_load((run / "recipe.yaml").read_text())["validation_files"]
+    assert example in Path(f"{files[0]}.en").read_text().splitlines()
+    assert json.dumps(example) in (exported / "README.md").read_text()
 
 
 def test_the_cards_program_runs_whatever_the_example(run, tmp_path):

@@ -173,6 +173,23 @@ def test_every_mistake_ends_in_a_sentence(recipe, tmp_path):
         train_script.main(recipe(model_config={"vocab_size": 262}, output_dir=str(tmp_path / "mismatch")))
 
 
+@pytest.mark.parametrize(
+    ("keys", "expected"),
+    [
+        ({"warmup_steps": 12}, [r"warmup_steps=12 updates does not end before max_steps=12"]),
+        ({"warmup_steps": 11}, []),
+        ({"eval_steps": 12}, ["There is no evaluation before the end"]),
+        ({"eval_strategy": "no"}, ["There is no evaluation before the end"]),
+        ({"max_steps": -1, "warmup_steps": 1000}, []),
+    ],
+)
+def test_settings_that_ruin_a_run_get_a_warning(recipe, keys, expected):
+    *_, args = train_script.parse_recipe("", recipe(**keys))
+    said = train_script.warnings_about(args)
+    assert len(said) == len(expected)
+    assert all(part in sentence for part, sentence in zip(expected, said, strict=True))
+
+
 def test_references_of_another_length_are_refused_before_the_training(recipe, tmp_path):
     (tmp_path / "short.de").write_text("a\n")
     keys = {"test_files": [write_reversals(tmp_path, 20, seed=5)], "references": [f"test={tmp_path / 'short.de'}"]}

@@ -13,6 +13,7 @@ import yaml
 from huggingface_hub import EvalResult, ModelCard, ModelCardData
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from vanilla_transformer.hub.check_export import SENTENCES
 from vanilla_transformer.hub.languages import DIRECTIONS, Directions, Languages, directions_of
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.search_options import BeamSearchOptions, options_of
@@ -74,7 +75,7 @@ class CardOptions:
     try_with: Sequence[str] = ()
     notes: str | None = None
     evaluations: Sequence[str | Path] = ()
-    example: tuple[str, str | None] = ("When does the train arrive in Berlin?", None)
+    example: tuple[str, str | None] = (SENTENCES[0], None)
     dataset: str | None = None
 
 

@@ -287,8 +287,18 @@ def write_description(
         "pairs": {split: len(pairs) for split, pairs in datasets.items() if hasattr(pairs, "__len__")},
         "cleaning": report and report.as_dict(),
         "data": digests,
+        "example": _example(datasets),
     }
     write_json(path, {**run, "starts": [start]})
+
+
+def _example(datasets: dict[str, Dataset | IterableDataset]) -> str | None:
+    """Returns a sentence for the model card: the first of a validation or test set that is of middle length."""
+    for split in ("validation", "test"):
+        if isinstance(pairs := datasets.get(split), Dataset):
+            sources = pairs[:100]["source"]
+            return next((text for text in sources if 4 <= len(text.split()) <= 15), sources[0])
+    return None
 
 
 def _start(args: "TranslationTrainingArguments") -> dict[str, Any]:

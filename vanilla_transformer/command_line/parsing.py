@@ -148,15 +148,41 @@ def _given(words: Sequence[str]) -> dict[str, str]:
     return given
 
 
+# Keys of a recipe that an option on the command line contradicts, and so replaces.
+_FILES = ("train_files", "validation_files", "test_files")
+REPLACED = {
+    **dict.fromkeys(_FILES, ("dataset", "train_weights")),
+    "dataset": (*_FILES, "train_weights"),
+    "directions": ("source_lang", "target_lang"),
+    **dict.fromkeys(("source_lang", "target_lang"), ("directions", "temperature")),
+    "learning_rate": ("rate_factor",),
+    "rate_factor": ("learning_rate",),
+    "max_steps": ("num_train_epochs",),
+    "tokens_per_update": ("gradient_accumulation_steps",),
+    "gradient_accumulation_steps": ("tokens_per_update",),
+    "model_name_or_path": ("initialize_from",),
+    "initialize_from": ("model_name_or_path", "lora_rank"),
+    "added_subwords": ("new_vocabulary",),
+    "new_vocabulary": ("added_subwords",),
+    "mark_capitals": ("lowercase",),
+    "lowercase": ("mark_capitals",),
+    "ema_decay": ("average_if_better",),
+    "fp16": ("bf16",),
+    "bf16": ("fp16",),
+}
+
+
 def _drop_replaced(recipe: dict[str, Any], words: Sequence[str]) -> None:
-    """Drops the recipe's dataset if the command line gives files, and the recipe's files if it gives a dataset."""
-    given = _given(words).keys()
-    files = {"train_files", "validation_files", "test_files"}
-    if given & files and "dataset" not in given:
-        recipe.pop("dataset", None)
-    if "dataset" in given and not given & files:
-        for name in files:
-            recipe.pop(name, None)
+    """Drops the keys of a recipe that contradict the options of the command line."""
+    given = {name for name, value in _given(words).items() if value != ""}  # --dataset= replaces nothing
+    for name in given:
+        if name == "dataset" and given.intersection(_FILES):
+            continue
+        for replaced in REPLACED.get(name, ()):
+            if replaced not in given:
+                recipe.pop(replaced, None)
+    if "num_train_epochs" in given and "max_steps" not in given and "max_steps" in recipe:
+        recipe["max_steps"] = -1
 
 
 def _as_typed(name: str, value: Any, action: Action) -> Any:

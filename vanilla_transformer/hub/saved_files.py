@@ -210,10 +210,11 @@ def errors_in_one_sentence(name_or_path: str | Path) -> Iterator[None]:
         yield
     except LOADING_ERRORS as error:
         reason = "there is no such folder" if _is_missing_path(name_or_path) else reason_of(error)
-        raise LoadingError(
-            f"{name_or_path} can't be loaded ({reason}): give a folder with a model and its tokenizer, or a "
-            "name on the Hub."
-        ) from error
+        finished = Path(name_or_path) / "model"  # of a run
+        remedy = "give a folder with a model and its tokenizer, or a name on the Hub."
+        if (finished / CONFIG).is_file():
+            remedy = f"did you mean {finished}?"
+        raise LoadingError(f"{name_or_path} can't be loaded ({reason}): {remedy}") from error
 
 
 def _is_missing_path(name_or_path: str | Path) -> bool:
@@ -231,8 +232,11 @@ def _is_missing_path(name_or_path: str | Path) -> bool:
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns the first line of an error's message, without the full stop."""
+    """Returns the first line of an error's message, without the full stop; of a refused config field, the second: it
+    says why."""
     if isinstance(error, UnpicklingError):
         return "its weights are a pickle with more than tensors, which is not opened: get them as safetensors"
     lines = str(error).strip().splitlines()
-    return lines[0].rstrip(" .:") if lines else "a file is empty or truncated"
+    if len(lines) > 1 and lines[0].endswith(":") and type(error).__name__.startswith("StrictDataclass"):
+        lines = lines[1:]
+    return lines[0].strip().rstrip(" .:") if lines else "a file is empty or truncated"

@@ -115,6 +115,31 @@ def test_a_number_that_is_none_is_refused(tmp_path, name, number):
         parse_recipe("", ["multi30k_en_de", "--output_dir", str(tmp_path), f"--{name}", number])
 
 
+@pytest.mark.parametrize(
+    ("recipe", "words", "expected"),
+    [
+        (
+            "multi30k_en_de",
+            ["--directions", "en-fr", "fr-en"],
+            {"directions": ["en-fr", "fr-en"], "source_lang": None},
+        ),
+        (
+            "multi30k_many",
+            ["--source_lang", "en", "--target_lang", "de", "--train_files", "x"],
+            {"directions": [], "temperature": 1.0},
+        ),
+        ("multi30k_en_de", ["--rate_factor", "2", "--lr_scheduler_type", "inverse_sqrt"], {"learning_rate": None}),
+        ("multi30k_en_de", ["--num_train_epochs", "5"], {"num_train_epochs": 5.0, "max_steps": -1}),
+        ("wmt14_en_de_base", ["--gradient_accumulation_steps", "3"], {"gradient_accumulation_steps": 3}),
+        ("multi30k_en_de_captions", ["--train_files", "data/x"], {"train_weights": [], "train_files": ["data/x"]}),
+    ],
+)
+def test_an_option_overrides_the_recipe(tmp_path, recipe, words, expected):
+    parts = parse_recipe("", [recipe, "--use_cpu", "true", "--output_dir", str(tmp_path), *words])
+    for name, value in expected.items():
+        assert getattr(next(part for part in parts if hasattr(part, name)), name) == value
+
+
 def test_options_are_not_abbreviated(tmp_path):
     with pytest.raises(ValueError, match=r"'--output' is not an option \(did you mean 'output_dir'\?\)"):
         parse_recipe("", ["multi30k_en_de", "--output", str(tmp_path)])

@@ -1,6 +1,7 @@
 """A whole model is loaded. Anything else gets one sentence that names the folder and the remedy."""
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -134,6 +135,17 @@ def test_a_folder_that_is_not_there_gets_the_same_sentence(tmp_path):
     for load in (load_model, load_config):
         with pytest.raises(ValueError, match=SENTENCE.format(tmp_path / "missing")):
             load(tmp_path / "missing")
+
+
+def test_a_refused_field_says_why_and_a_run_names_its_model(folder, tmp_path):
+    run = tmp_path / "run"
+    shutil.copytree(folder, run / "model")
+    with pytest.raises(ValueError, match=rf"{run} can't be loaded .*: did you mean {run / 'model'}\?"):
+        load_model(run)
+    config = json.loads((run / "model" / "config.json").read_text())
+    (run / "model" / "config.json").write_text(json.dumps({**config, "score_function": "scaled_doot"}))
+    with pytest.raises(ValueError, match=r"can't be loaded \(.*scaled_doot"):
+        load_model(run / "model")
 
 
 def test_missing_weights_are_not_invented(folder):

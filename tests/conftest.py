@@ -8,6 +8,7 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 _cache = tempfile.TemporaryDirectory()
 os.environ["HF_HOME"] = _cache.name
+os.environ["TQDM_DELAY"] = "2"  # as in the command `vanilla`
 # CTranslate2 uses other integer kernels on CPUs that are not Intel's, and those are less exact.
 os.environ.setdefault("CT2_USE_MKL", "1")
 

@@ -10,7 +10,6 @@ from types import FrameType
 from typing import NoReturn
 
 from .program import program_name
-from .progress import late_progress_bars
 
 
 class Terminated(KeyboardInterrupt):
@@ -21,12 +20,12 @@ class Terminated(KeyboardInterrupt):
 def errors_as_sentences() -> Iterator[None]:
     """Ends a script with one sentence for errors that the user can fix; `VANILLA_TRACEBACK=1` shows the traceback.
 
-    SIGTERM ends it as Ctrl-C does. Progress bars of the library wait for two seconds.
+    SIGTERM ends it as Ctrl-C does.
     """
     if sys.stderr is None:  # closed before Python started; libraries write to it unasked
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     try:
-        with _sigterm_as_ctrl_c(), late_progress_bars():
+        with _sigterm_as_ctrl_c():
             yield
             if sys.stdout is not None:
                 sys.stdout.flush()  # here, an error is caught

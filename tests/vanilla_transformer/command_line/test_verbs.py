@@ -105,6 +105,23 @@ verbs.main(["train"])
     assert done.stdout == f"{number} False\n"
 
 
+def test_short_work_has_no_bar():
+    """transformers draws its bars with tqdm, which reads the environment when it is imported."""
+    code = """
+import os
+from vanilla_transformer.command_line import verbs
+class Main:
+    def main(words):
+        from transformers.utils import logging
+        list(logging.tqdm(range(3), desc="Loading weights"))
+verbs.import_module = lambda name: Main
+verbs.main(["train"])
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "TQDM_DELAY"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert "Loading weights" not in done.stderr
+
+
 def test_python_m_is_the_same_command():
     command = [sys.executable, "-m", "vanilla_transformer", "--version"]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip().endswith(__version__)

@@ -6,6 +6,7 @@ import os
 import random
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,10 @@ from vanilla_transformer import Translator
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, language_tag, language_tags
 from vanilla_transformer.scripts import evaluate_bleu
 from vanilla_transformer.training import train
+from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
+from vanilla_transformer.training.arguments.model_arguments import ModelArguments
+from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
+from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 
 
 RECIPES = {path.stem: path for path in (Path(train.__file__).parent / "recipes").glob("*.yaml")}
@@ -25,12 +30,13 @@ RECIPES = {path.stem: path for path in (Path(train.__file__).parent / "recipes")
 CHEAP = ("demo", "demo_mask_predict", "everyday_from_english", "finetune", "multi30k_en_de", "rnn_search_demo")
 # The recipe whose model takes the place of a trained one.
 STARTS = {"finetune": "demo", "everyday_again": "everyday_from_english"}
-# Keys of the corpus and of the machine, and how long a recipe takes. The others stay.
+# Keys of the corpus and of the machine.
 REPLACED = (
     *("dataset", "dataset_config", "dataset_revision", "test_files", "test_sets", "references", "train_weights"),
-    *("variants", "second_seed", "num_proc", "tokens_per_update", "dataloader_num_workers", "early_stopping"),
-    *("lr_scheduler_kwargs", "mark_capitals"),
+    *("num_proc", "tokens_per_update", "dataloader_num_workers", "early_stopping"),
 )
+TYPES = (ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments)
+KEYS = {field.name for arguments in TYPES for field in fields(arguments)}  # without those of `vanilla variants`
 
 
 class Runs:
@@ -64,15 +70,15 @@ class Runs:
         if "initialize_from" in recipe:
             model["initialize_from"] = str(self["multi30k_en_de"] / "model")
             fields["encoder_attention_heads"] = fields["decoder_attention_heads"] = 4  # the teacher's
-        kept = {key: value for key, value in recipe.items() if key not in REPLACED}
-        lengths = {"max_steps": 6, "warmup_steps": 2, "save_steps": 3, "max_tokens": 256, "vocab_size": 330}
+        kept = {key: value for key, value in recipe.items() if key in KEYS and key not in REPLACED}
+        lengths = {"max_steps": 6, "warmup_steps": 2, "save_steps": 3, "max_tokens": 256, "vocab_size": 600}
         quietly = {"eval_strategy": "no", "use_cpu": True, "bf16": False, "output_dir": str(self.folder / name)}
         return {**kept, **files, **model, "model_config": fields, **lengths, **quietly}
 
     def _files(self, recipe: dict[str, Any], split: str) -> list[str]:
-        return [f"{direction}={self.folder / split}" for direction in recipe.get("directions", ())] or [
-            str(self.folder / split)
-        ]
+        path = str(self.folder / split)
+        pairs = {"-".join(sorted(direction.split("-"))) for direction in recipe.get("directions", ())}
+        return [f"{pair}={path}" for pair in sorted(pairs)] or [path]  # a bitext serves both directions
 
 
 WITHOUT_THE_PACKAGE = """

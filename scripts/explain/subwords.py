@@ -86,4 +86,4 @@ def shared_merges(first: PreTrainedTokenizerFast, second: PreTrainedTokenizerFas
 def pieces(tokenizer: PreTrainedTokenizerFast, word: str) -> str:
     """The subwords of a word, readable and with bars between them."""
     tokens = [token.replace(INSIDE, "") for token in tokenizer.tokenize(word)]
-    return "|".join(decoders.ByteLevel().decode([token]) for token in tokens).strip()
+    return "|".join(decoders.ByteLevel().decode([token]) for token in tokens).strip(" |")  # the space may be a token

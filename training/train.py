@@ -30,6 +30,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, set_seed
 from transformers.utils import logging
 
+from vanilla_transformer.command_line.parsing import recipe_with_options
 from vanilla_transformer.command_line.recipe_files import describe_recipes, save_recipe
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.adapters import merged
@@ -38,7 +39,12 @@ from vanilla_transformer.models.search_options import has_own_search, options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
-from vanilla_transformer.training.arguments.run_arguments import new_directions, parse_recipe, with_languages
+from vanilla_transformer.training.arguments.run_arguments import (
+    RECIPE_TYPES,
+    new_directions,
+    parse_recipe,
+    with_languages,
+)
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.build_model import make_model
@@ -78,8 +84,12 @@ def main(argv: list[str] | None = None) -> None:
         match words:
             case ["--list_recipes"]:
                 print(describe_recipes())
-            case [recipe, "--save_recipe", path]:
-                save_recipe(recipe, path)
+            case [recipe, *options] if "--save_recipe" in options[:-1]:
+                place = options.index("--save_recipe")
+                _, path = options[place : place + 2]
+                del options[place : place + 2]
+                parse_recipe(__doc__, [recipe, *options])  # refuses wrong options
+                save_recipe(recipe, path, recipe_with_options(RECIPE_TYPES, recipe, options))
                 print(f"{path} is a copy of the recipe {recipe}: change it, then run vanilla train {path}")
             case _:
                 arguments = parse_recipe(__doc__, words)

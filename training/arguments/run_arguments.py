@@ -23,10 +23,12 @@ from vanilla_transformer.training.data.corpus_languages import languages_of_corp
 Recipe = tuple[ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
 
 
+RECIPE_TYPES = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
+
+
 def parse_recipe(description: str, argv: list[str] | None = None) -> Recipe:
     """Returns the arguments of a run: model, corpus, vocabulary, training."""
-    types = [ModelArguments, CorpusArguments, VocabularyArguments, TranslationTrainingArguments]
-    return parse_arguments(types, description, argv)
+    return parse_arguments(RECIPE_TYPES, description, argv)
 
 
 def with_languages(corpus_arguments: CorpusArguments, model_arguments: ModelArguments) -> CorpusArguments:

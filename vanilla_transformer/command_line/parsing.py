@@ -2,7 +2,7 @@
 
 import json
 import sys
-from argparse import Action
+from argparse import SUPPRESS, Action
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import field
@@ -73,6 +73,23 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
     options = vars(namespace)
     _require_finite(options)
     return parser.dataclasses_of({name: _merged(recipe.get(name), value) for name, value in options.items()})
+
+
+def recipe_with_options(types: Sequence[type], recipe: str, words: Sequence[str]) -> dict[str, Any]:
+    """Returns the content of a recipe with the options of a command line in it.
+
+    Args:
+        types: The dataclasses of the command.
+        recipe: Name or path of the recipe.
+        words: The options.
+    """
+    parser = _Parser(types, add_help=False, allow_abbrev=False)
+    for action in parser._actions:
+        action.default = SUPPRESS
+    content = read_recipe(find_recipe(recipe), {action.dest for action in parser._actions})
+    _drop_replaced(content, words)
+    given = vars(parser.parse_args(words))
+    return content | {name: _merged(content.get(name), value) for name, value in given.items()}
 
 
 def _require_finite(options: dict[str, Any]) -> None:

@@ -3,8 +3,10 @@
 vanilla train demo                           # the same as vanilla train training/recipes/demo.yaml
 vanilla train --list_recipes
 vanilla train demo --save_recipe mine.yaml   # a copy to change
+vanilla train demo --max_steps 500 --save_recipe mine.yaml
 """
 
+import json
 import re
 from collections.abc import Collection
 from importlib.resources import files
@@ -46,11 +48,27 @@ def describe_recipes() -> str:
     return "\n".join(f"{name:<{width}}  {comment.removeprefix('#').strip()}" for name, comment in lines)
 
 
-def save_recipe(name_or_path: str, copy: str) -> None:
-    """Copies a recipe, with its comments, to a new file."""
+def save_recipe(name_or_path: str, copy: str, content: dict[str, Any]) -> None:
+    """Copies a recipe to a new file, with its comments and with other values.
+
+    Args:
+        name_or_path: The recipe.
+        copy: The new file.
+        content: The values of all keys. Keys of the recipe that it lacks are dropped.
+    """
     if Path(copy).exists():
         raise ValueError(f"{copy} exists: choose another name, or delete it.")
-    write_text(Path(copy), find_recipe(name_or_path).read_text(encoding="utf-8"))
+    path = find_recipe(name_or_path)
+    text, before = path.read_text(encoding="utf-8"), _read(path)
+    for name in before | content:
+        if name in before and before[name] == content.get(name, before):
+            continue
+        line = f"{name}: {json.dumps(content[name], ensure_ascii=False)}" if name in content else ""
+        old = re.compile(rf"^{name}:[^#\n]*(#.*)?\n(?:[ \t]+.*\n)*", re.MULTILINE)
+        comment = match[1] if (match := old.search(text)) else None
+        new = f"{line}  {comment}".rstrip() + "\n" if line and comment else f"{line}\n" * bool(line)
+        text = text[: match.start()] + new + text[match.end() :] if match else text + new
+    write_text(Path(copy), text)
 
 
 class _Loader(yaml.SafeLoader):
@@ -64,6 +82,15 @@ _Loader.add_implicit_resolver(
 
 def read_recipe(path: Path, known: Collection[str]) -> dict[str, Any]:
     """Reads a recipe, and refuses keys that no option has."""
+    recipe = _read(path)
+    for name in recipe:
+        if name not in known:
+            hint = suggestion(str(name), known)
+            raise ValueError(f"The recipe {path} has an unknown key {name!r}{hint}: see --help for all keys.")
+    return recipe
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         recipe = yaml.load(path.read_text(encoding="utf-8"), Loader=_Loader) or {}
     except (yaml.YAMLError, ValueError, RecursionError) as error:
@@ -72,8 +99,4 @@ def read_recipe(path: Path, known: Collection[str]) -> dict[str, Any]:
         raise ValueError(
             f"The recipe {path} holds a {type(recipe).__name__}: it must be lines of the form `key: value`."
         )
-    for name in recipe:
-        if name not in known:
-            hint = suggestion(str(name), known)
-            raise ValueError(f"The recipe {path} has an unknown key {name!r}{hint}: see --help for all keys.")
     return recipe

@@ -38,4 +38,30 @@ def test_a_copy_of_a_recipe_has_its_comments_and_replaces_nothing(tmp_path, caps
     assert f"vanilla train {copy}" in capsys.readouterr().out
     assert yaml.safe_load(copy.read_text())["dataset"] == "demo"
     with pytest.raises(ValueError, match=r"mine\.yaml exists: choose another name"):
-        save_recipe("demo", str(copy))
+        save_recipe("demo", str(copy), {})
+
+
+def test_a_copy_takes_the_options_of_the_command_line(tmp_path):
+    copy = tmp_path / "mine.yaml"
+    options = [
+        "--max_steps",
+        "9",
+        "--model_config",
+        '{"dropout": 0.5}',
+        "--eval_beams",
+        "2",
+        "--save_recipe",
+        str(copy),
+    ]
+    train.main(["multi30k_en_de", "--directions", "en-fr", "fr-en", *options, "--temperature", "3"])
+    was = yaml.safe_load((FOLDER / "multi30k_en_de.yaml").read_text())
+    now = yaml.safe_load(copy.read_text())
+    assert now["model_config"] == {**was["model_config"], "dropout": 0.5}
+    changed = {"max_steps": 9, "eval_beams": 2, "directions": ["en-fr", "fr-en"], "temperature": 3.0}
+    assert {name: now[name] for name in changed} == changed
+    assert not {"source_lang", "target_lang"} & now.keys()
+    others = was.keys() - {*changed, "model_config", "source_lang", "target_lang"}
+    assert {name: now[name] for name in others} == {name: was[name] for name in others}
+    assert copy.read_text().count("#") > 15, "comments stay"
+    with pytest.raises(SystemExit):
+        train.main(["demo", "--max_stps", "9", "--save_recipe", str(tmp_path / "wrong.yaml")])

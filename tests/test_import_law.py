@@ -14,6 +14,7 @@ ROOT = Path(__file__).parent.parent
 ROOMS = [
     "safe_files",
     "models",
+    "cpu",
     "hub",
     "converters",
     "engines",

@@ -6,8 +6,9 @@ import math
 import sys
 import time
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +73,6 @@ from vanilla_transformer.training.evaluation.test_sets import (
     translate_texts,
 )
 from vanilla_transformer.training.learning_rate import inverse_sqrt_schedule
-from vanilla_transformer.training.malloc import keep_freed_memory
 from vanilla_transformer.training.objectives.cross_entropy import make_objective
 from vanilla_transformer.training.run_folder.checkpoints import (
     NEWEST,
@@ -164,7 +164,8 @@ class TranslationTrainer(Seq2SeqTrainer):
         self.model_accepts_loss_kwargs = True
         self._follow_model()
         if args.device.type == "cpu":
-            keep_freed_memory()
+            with suppress(ModuleNotFoundError):  # all that is lost is speed
+                import_module("vanilla_transformer.cpu.malloc").keep_freed_memory()
         self._add_optional_callbacks()
 
     def _follow_model(self) -> None:

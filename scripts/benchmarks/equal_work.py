@@ -5,11 +5,14 @@ Here they get one batch, and no hypothesis can end before the last step. What re
 and search.
 """
 
+import copy
+import math
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -17,7 +20,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
 from vanilla_transformer.converters import to_ctranslate2 as ctranslate2_converter
 from vanilla_transformer.converters.from_and_to_marian import to_marian
-from vanilla_transformer.models import beam_search
+from vanilla_transformer.cpu import packed_decoder_steps
+from vanilla_transformer.models import beam_search, decoder_steps
 
 
 System = Callable[[], list[int]]  # returns the length of each translation
@@ -57,6 +61,13 @@ class EqualWork:
         systems: dict[str, System] = {
             reference: partial(self._generate, to_marian(self.model), beams),
             "this model, beam_search": partial(self._generate, self.model, beams, **search),
+            # Without oneDNN's private order of weights, and without anything of the room.
+            "this model, weights transposed": patch.object(packed_decoder_steps, "LEAST_FOR_ONEDNN", math.inf)(
+                partial(self._generate, copy.deepcopy(self.model), beams, **search)
+            ),
+            "this model, without cpu/": patch.object(decoder_steps, "FASTER_STEPPERS", [])(
+                partial(self._generate, self.model, beams, **search)
+            ),
         }
         if "ctranslate2" in self.engines:
             systems["CTranslate2"] = self._ctranslate2(beams, "float32")

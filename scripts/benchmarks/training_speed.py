@@ -27,6 +27,7 @@ from transformers import DataCollatorForSeq2Seq
 
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.cpu.malloc import keep_freed_memory
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL
 from vanilla_transformer.scripts.benchmarks.benchmark_corpus import (
     BenchmarkCorpusArguments,
@@ -56,7 +57,6 @@ from vanilla_transformer.scripts.benchmarks.peers import (
 from vanilla_transformer.scripts.benchmarks.report import Table, report
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.token_batches import TokenBatchSampler, column_lengths, cut
-from vanilla_transformer.training.malloc import keep_freed_memory
 
 
 KEPT = "freed memory kept"
@@ -126,7 +126,7 @@ def measure(corpus: CorpusArguments, options: TrainBenchmarkArguments) -> Iterat
         notes=[
             f"The peak of matrix products is {peak_flops / 1e9:,.1f} GFLOP/s. Tokens are counted on both sides, "
             "without padding.",
-            f"{KEPT!r}: the setting of this package's trainer on a CPU, see training/malloc.py.",
+            f"{KEPT!r}: the setting of this package's trainer on a CPU, see vanilla_transformer/cpu/malloc.py.",
             *gpu_notes(device),
         ],
     )

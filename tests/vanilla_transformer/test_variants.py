@@ -19,6 +19,7 @@ from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForC
 from vanilla_transformer.hub.export_folder import export
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.attention_scores import AttentionScore
+from vanilla_transformer.models.decoder_steps import RowPerSentence
 from vanilla_transformer.models.positions import WITH_POSITION_BIAS, AddedPositions, PositionEncoding
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 from vanilla_transformer.models.variants import POSITIONS, SCORES, Variant
@@ -279,7 +280,7 @@ def test_beams_that_share_a_row_find_what_beams_in_rows_of_their_own_find(model,
         assert model.config.in_decoder("attention_pattern") == "window"  # which takes no mask of another kind
         return
     shared = model.generate(**source, **options, return_dict_in_generate=True, output_scores=True)
-    monkeypatch.setattr(type(model), "make_stepper", lambda *_: None)
+    monkeypatch.setattr(RowPerSentence, "fits", lambda *_: False)
     separate = model.generate(**source, **options, return_dict_in_generate=True, output_scores=True)
     assert shared.sequences.tolist() == separate.sequences.tolist()
     assert_close(shared.sequences_scores, separate.sequences_scores, rtol=1e-4, atol=0)

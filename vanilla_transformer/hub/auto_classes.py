@@ -81,12 +81,19 @@ def _register_pipeline() -> None:
     )
 
 
+def _use_cpu_room() -> None:
+    """Makes searches faster on a CPU, if the room that does it is there."""
+    if find_spec(f"{PACKAGE}.cpu") is not None:
+        import_module(f"{PACKAGE}.cpu").use_packed_steps()
+
+
 # What to do after the import of a module.
 ACTIONS: dict[str, Callable[[], None]] = {
     "transformers.models.auto.configuration_auto": _register_configs,
     "transformers.pipelines": partial(_import, "translation.hf_pipeline"),
     f"{PACKAGE}.translation.hf_pipeline": _register_pipeline,
     "peft.utils.constants": _register_adapters,
+    f"{ROOM}.decoder_steps": _use_cpu_room,
     # The auto classes may be given a config directly, so the models follow it.
     **{
         f"{ROOM}.configuration_{model_type}": partial(_import, f"models.modeling_{model_type}")

@@ -28,6 +28,7 @@ from transformers.generation import (
     MaxLengthCriteria,
 )
 
+from .decoder_steps import FASTER_PASSES
 from .host_waits import places_of
 from .search_options import SEARCH, MaskPredictOptions, stored_options
 
@@ -170,7 +171,7 @@ def refine(
     tokens = torch.full(is_token.shape, config.pad_token_id, device=lengths.device)
     tokens = tokens.masked_fill(is_end, config.eos_token_id)
     log_probabilities = torch.zeros(is_token.shape, device=lengths.device)
-    decode = _decoder(model, states, source_mask, is_token | is_end)
+    decode = make_passes(model, states, source_mask, is_token | is_end)
     special = (config.pad_token_id, config.bos_token_id, config.eos_token_id, config.mask_token_id)
     special_ids = torch.tensor(special, device=lengths.device)
     for iteration in range(iterations):
@@ -196,14 +197,21 @@ def least_probable(log_probabilities: torch.Tensor, is_token: torch.Tensor, numb
     return ordered.argsort(dim=1) < number[:, None]
 
 
-def _decoder(
+def make_passes(
     model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
 ) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
-    """The decoder as a function of tokens [R, T] and the N places to predict, which count from the first row on. It
-    returns their logits [N, V]: others are not projected to the vocabulary."""
-    packed = model.make_passes(states, source_mask, is_token)
-    if packed is not None:
-        return packed
+    """Returns the decoder as a function of tokens [R, T] and the N places to predict, which count from the first row
+    on. It returns their logits [N, V]: others are not projected to the vocabulary.
+
+    Args:
+        model: The model.
+        states: The encoder's output for each row [R, S, D].
+        source_mask: 1 for tokens of the source and 0 for padding [R, S]; `None` for no padding.
+        is_token: Which positions of the translations have a token [R, T].
+    """
+    for make_faster in FASTER_PASSES:
+        if (passes := make_faster(model, states, source_mask, is_token)) is not None:
+            return passes
     # The first iteration computes the keys and values of the source, and the others use them again.
     memory = EncoderDecoderCache(_KeepsNothing(), DynamicCache())
 

@@ -21,12 +21,10 @@ from .configuration_mask_predict import MaskPredictConfig
 from .label_smoothing import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
 from .mask_predict_search import generate, search, source_lengths
 from .modeling_vanilla_transformer import (
-    PACKABLE,
     VanillaTransformerEncoderModel,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
-from .packed_decoder_steps import PackedPasses, make_packed_passes
 from .search_options import MaskPredictOptions
 
 
@@ -96,15 +94,6 @@ class MaskPredictForConditionalGeneration(VanillaTransformerForConditionalGenera
     def generate(self, *args: Any, **kwargs: Any) -> Any:
         """Translates with mask-predict: see `mask_predict.search` for its options."""
         return generate(*args, model=self, **kwargs)
-
-    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> None:
-        """No stepper: nothing here goes from left to right."""
-
-    def make_passes(
-        self, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
-    ) -> PackedPasses | None:
-        """Lets mask-predict run packed layers, if the decoder is made of `PACKABLE` modules only."""
-        return make_packed_passes(self, states, source_mask, is_token, PACKABLE)
 
     def prepare_inputs_for_generation(self, *args: Any, **kwargs: Any) -> NoReturn:
         raise ValueError(

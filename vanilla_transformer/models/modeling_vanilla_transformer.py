@@ -29,14 +29,12 @@ from transformers.utils import TransformersKwargs, auto_docstring, can_return_tu
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention_scores import AttentionScore, DotProduct, ScaledDotProduct
+from .attention_scores import AttentionScore
 from .configuration_vanilla_transformer import VanillaTransformerConfig
 from .cpu_dropout import Dropout
-from .decoder_steps import Stepper
 from .embeddings_and_head import TokenEmbedding, TranslationHead, decoder_input_of
 from .full_attention import eager_attention_forward, full_attention_mask, full_mask, without_cpu_autocast
 from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
-from .packed_decoder_steps import make_shared_steps
 from .positions import PositionEncoding, rotate
 from .variants import PATTERNS, POSITIONS, RESIDUALS, SCORES, VARIANTS
 
@@ -523,11 +521,7 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
 
 
 class VanillaTransformerDecoder(VanillaTransformerStack):
-    """The right half of Figure 1: a stack of N decoder layers.
-
-    Beam search on a CPU in float32 runs the start of a translation through these layers, and each later token through
-    `packed_decoder_steps.PackedSteps`, which computes the same from the same weights.
-    """
+    """The right half of Figure 1: a stack of N decoder layers."""
 
     _can_record_outputs = {
         "hidden_states": VanillaTransformerDecoderLayer,
@@ -769,13 +763,6 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         """The longest source or target in tokens that the position encoding can number; `None` for no limit."""
         return self.model.decoder.embed_positions.max_length
 
-    def make_stepper(self, beams: int, model_kwargs: dict[str, Any]) -> Stepper | None:
-        """Lets beam search keep the beams of a sentence in one row, if the attention can tell them apart by a mask."""
-        takes_any_mask = self.model.decoder.self_attention.takes_any_mask
-        if not takes_any_mask or self.config._attn_implementation not in ("eager", "sdpa", "sdpa_float64"):
-            return None
-        return make_shared_steps(self, beams, model_kwargs, PACKABLE)
-
     def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
         """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
         past_key_values.self_attention_cache.reorder_cache(beam_idx)
@@ -855,16 +842,6 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
             encoder_hidden_states=outputs.encoder_hidden_states,
             encoder_attentions=outputs.encoder_attentions,
         )
-
-
-# The modules whose computation `packed_decoder_steps` repeats. Subclasses are not among them: they may compute
-# something else.
-PACKABLE = (
-    *(VanillaTransformerDecoder, VanillaTransformerDecoderLayer, VanillaTransformerAttention),
-    *(VanillaTransformerFeedForward, VanillaTransformerPostNorm, VanillaTransformerPreNorm),
-    *(VanillaTransformerEmbedding, Dropout, ScaledDotProduct, DotProduct),
-    *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
-)
 
 
 __all__ = [

@@ -11,10 +11,9 @@ from tests.vanilla_transformer.models.test_beam_search import lively, random_sou
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.engines.ensemble_engine import EnsembleBackend
 from vanilla_transformer.models.configuration_rnn_search import RnnSearchConfig
-from vanilla_transformer.models.decoder_steps import RowPerBeam
+from vanilla_transformer.models.decoder_steps import RowPerBeam, RowPerSentence
 from vanilla_transformer.models.modeling_rnn_search import RnnSearchForConditionalGeneration
 from vanilla_transformer.models.search_options import PENALTIES, BeamSearchOptions
-from vanilla_transformer.models.shared_decoder_steps import RowPerSentence
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 
 

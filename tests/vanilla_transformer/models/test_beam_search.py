@@ -14,10 +14,10 @@ from transformers import (
 )
 
 from tests.small_models import small_marian
+from vanilla_transformer.cpu.packed_decoder_steps import PackedSteps
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models.beam_search import _top
 from vanilla_transformer.models.decoder_steps import RowPerBeam
-from vanilla_transformer.models.packed_decoder_steps import PackedSteps
 from vanilla_transformer.models.search_options import PENALTIES
 
 

@@ -4,20 +4,20 @@ computes, without its generality.
 A step is many small products. So their operands are laid out for them beforehand:
 
 - The weights of linear layers are transposed, those of queries, keys and values joined. Where the CPU has AVX-512,
-  large ones have oneDNN's order, with which products on an AMD CPU take half the time. This is done at the first
-  search. Later searches check that the weights are still the same.
+  large ones have oneDNN's order, with which products on an AMD CPU take half the time. This is done once for each
+  model, at its first search. Later searches check that the weights are still the same.
 - Keys of the source are transposed. Keys and values of the target have room to grow, and so has their mask.
 - The logits of all steps are written to the same memory, where oneDNN does not make them.
 
-A decoder with anything that this module does not know runs layer by layer, as before: an adapter, a hook, a variant of
-the architecture, another type of weights, a GPU.
+A decoder with anything that this module does not know runs layer by layer: an adapter, a hook, a variant of the
+architecture, another type of weights, a GPU.
 
 Shapes: B sentences, K beams, N = B * K hypotheses, T target keys (those of the prefix, then K at each step), S source
 tokens, H heads, D d_model, d width of a head, V vocabulary. In a pass over all tokens of a target, K is the number of
 its tokens, and so is T.
 """
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -28,33 +28,38 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import is_torchdynamo_compiling
 
-from .full_attention import additive
-from .search_options import SearchOptions
-from .shared_decoder_steps import RowPerSentence, with_room
+from vanilla_transformer.models import modeling_vanilla_transformer as modeling
+from vanilla_transformer.models.attention_scores import DotProduct, ScaledDotProduct
+from vanilla_transformer.models.cpu_dropout import Dropout
+from vanilla_transformer.models.decoder_steps import RowPerSentence, with_room
+from vanilla_transformer.models.full_attention import additive
+from vanilla_transformer.models.search_options import SearchOptions
 
 
-def make_shared_steps(
-    model: PreTrainedModel, beams: int, model_kwargs: dict[str, Any], known: Collection[type[nn.Module]]
-) -> "RowPerSentence | None":
-    """Returns a stepper that keeps the beams of a sentence in one row, or `None` where that is not possible.
+# The modules whose computation is repeated here. Subclasses are not among them: they may compute something else.
+KNOWN = (
+    *(modeling.VanillaTransformerDecoder, modeling.VanillaTransformerDecoderLayer),
+    *(modeling.VanillaTransformerAttention, modeling.VanillaTransformerFeedForward),
+    *(modeling.VanillaTransformerPostNorm, modeling.VanillaTransformerPreNorm),
+    *(modeling.VanillaTransformerEmbedding, Dropout, ScaledDotProduct, DotProduct),
+    *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
+)
+
+
+def make_stepper(model: PreTrainedModel, beams: int, model_kwargs: dict[str, Any]) -> "PackedSteps | None":
+    """Returns a stepper with packed layers, or `None` for a decoder that must run layer by layer.
 
     Args:
         model: The model.
         beams: Number of beams.
         model_kwargs: What `generate` prepared for the model.
-        known: The classes of modules whose computation this module repeats.
     """
-    if not RowPerSentence.fits(model, model_kwargs):
-        return None
-    return (PackedSteps if can_be_packed(model, known) else RowPerSentence)(model, beams, model_kwargs)
+    fits = RowPerSentence.fits(model, model_kwargs) and can_be_packed(model)
+    return PackedSteps(model, beams, model_kwargs) if fits else None
 
 
-def make_packed_passes(
-    model: PreTrainedModel,
-    states: torch.Tensor,
-    source_mask: torch.Tensor | None,
-    is_token: torch.Tensor,
-    known: Collection[type[nn.Module]],
+def make_passes(
+    model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
 ) -> "PackedPasses | None":
     """Returns the decoder as a function of all tokens, or `None` for a decoder that must run layer by layer.
 
@@ -63,22 +68,21 @@ def make_packed_passes(
         states: The encoder's output [B, S, D].
         source_mask: 1 for tokens of the source and 0 for padding [B, S]; `None` for no padding.
         is_token: Which positions of the targets have a token [B, T].
-        known: The classes of modules whose computation this module repeats.
     """
-    fits = model.config._attn_implementation in ("eager", "sdpa") and can_be_packed(model, known)
+    fits = model.config._attn_implementation in ("eager", "sdpa") and can_be_packed(model)
     return PackedPasses(model, states, source_mask, is_token) if fits else None
 
 
-def can_be_packed(model: PreTrainedModel, known: Collection[type[nn.Module]]) -> bool:
+def can_be_packed(model: PreTrainedModel) -> bool:
     """Whether all modules of the decoder do what their classes say, in float32 on the CPU."""
-    decoder = model.model.decoder
+    decoder = model.get_decoder()
     if is_torchdynamo_compiling() or torch.is_autocast_enabled("cpu"):
         return False
     # Positions and activations are called, so any class will do.
     called = {decoder.embed_positions, *(layer.feed_forward.activation for layer in decoder.layers)}
     repeated = [module for module in (*decoder.modules(), model.lm_head) if module not in called]
     return (
-        all(type(module) in known and _is_plain(module) for module in repeated)
+        all(type(module) in KNOWN and _is_plain(module) for module in repeated)
         and decoder.embed_positions.acts_on in ("nothing", "embeddings")
         and all(layer.self_attn.d_k == layer.self_attn.d_v for layer in decoder.layers)
     )
@@ -99,18 +103,18 @@ def _is_plain(module: nn.Module) -> bool:
 LEAST_FOR_ONEDNN = 2**15  # weights; the products of smaller layers take less time than the call
 
 
-class PackedLinear(NamedTuple):
-    """Linear layers of the same input as one product.
+class PackedLinear:
+    """Linear layers of the same input as one product. All of them have biases, or there is only one.
+
+    `weight` has the weights [in, out], in the order in which a product reads them, or as oneDNN keeps them.
 
     Args:
-        weight: The weights [in, out], in the order in which a product reads them, or as oneDNN keeps them.
-        bias: The biases [out], if there are any.
-        fingerprint: What the layers answered to a fixed random input [out].
+        layers: The layers.
     """
 
-    weight: torch.Tensor
-    bias: torch.Tensor | None
-    fingerprint: torch.Tensor
+    def __init__(self, *layers: nn.Linear):
+        self.weight = _ordered(torch.cat([layer.weight.detach() for layer in layers]))
+        self.bias = None if layers[0].bias is None else torch.cat([layer.bias.detach() for layer in layers])
 
     def __call__(self, states: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Returns the output [N, out], in the memory `out` where torch can write to it."""
@@ -131,30 +135,11 @@ class PackedLinear(NamedTuple):
         return residual.add_(self.bias).addmm_(states, self.weight)
 
 
-_PACKED: "WeakKeyDictionary[nn.Linear, PackedLinear]" = WeakKeyDictionary()  # by the first layer
-
-
-def pack(*layers: nn.Linear) -> PackedLinear:
-    """Packs layers, unless their weights are still those that were packed before.
-
-    Weights can change without a trace on their tensors: `weight.data += delta` leaves none. So the layers are
-    recognised by their output for a fixed random input.
-
-    Args:
-        layers: The layers; all have biases, or there is only one.
-    """
-    probe = _probe(layers[0].in_features)
-    fingerprint = torch.cat([F.linear(probe, layer.weight, layer.bias) for layer in layers])
-    packed = _PACKED.get(layers[0])
-    if packed is None or not torch.equal(packed.fingerprint, fingerprint):
-        weight = _ordered(torch.cat([layer.weight.detach() for layer in layers]))
-        bias = None if layers[0].bias is None else torch.cat([layer.bias.detach() for layer in layers])
-        packed = _PACKED[layers[0]] = PackedLinear(weight, bias, fingerprint)
-    return packed
-
-
 def _ordered(weight: torch.Tensor) -> torch.Tensor:
-    """Returns weights [out, in] in the order of the faster product."""
+    """Returns weights [out, in] in the order of the faster product.
+
+    oneDNN's order is private to torch. `vanilla benchmark decode` measures its gain, and a test calls both operators.
+    """
     has_avx512 = torch.backends.mkldnn.is_available() and torch.backends.cpu.get_cpu_capability() == "AVX512"
     if has_avx512 and weight.numel() >= LEAST_FOR_ONEDNN:
         return torch.ops.mkldnn._reorder_linear_weight(weight)
@@ -165,6 +150,42 @@ def _rounded(rows: int) -> int:
     """Returns the next of 1, 2, 3, 4, 6, 8, 12, 16, 24, 32 and so on."""
     step = max(1 << (rows.bit_length() - 2), 1) if rows > 1 else 1
     return -(-rows // step) * step
+
+
+class PackedDecoder:
+    """The layers of a decoder, and the output layer above them, packed once for each model.
+
+    Args:
+        model: The model.
+    """
+
+    def __init__(self, model: PreTrainedModel):
+        decoder = model.get_decoder()
+        self.layers = [PackedLayer(layer, decoder.residual.needs_last_norm) for layer in decoder.layers]
+        self.output = PackedLinear(model.lm_head)
+        self.modules, self.answers = _fingerprint(model)
+
+    @classmethod
+    def of(cls, model: PreTrainedModel) -> "PackedDecoder":
+        """Returns the packed decoder of a model. It is packed anew if the model has changed since."""
+        packed, (modules, answers) = _PACKED.get(model), _fingerprint(model)
+        if packed is None or packed.modules != modules or not torch.equal(packed.answers, answers):
+            packed = _PACKED[model] = cls(model)
+        return packed
+
+
+_PACKED: "WeakKeyDictionary[PreTrainedModel, PackedDecoder]" = WeakKeyDictionary()
+
+
+@torch.no_grad()
+def _fingerprint(model: PreTrainedModel) -> tuple[list[nn.Module], torch.Tensor]:
+    """The modules, and the answers of the linear ones to a fixed random input.
+
+    Weights can change without a trace on their tensors: `weight.data += delta` leaves none.
+    """
+    modules = [*model.get_decoder().modules(), model.lm_head]
+    linears = [module for module in modules if isinstance(module, nn.Linear)]
+    return modules, torch.cat([linear(_probe(linear.in_features)) for linear in linears])
 
 
 @lru_cache
@@ -184,12 +205,12 @@ class PackedLayer:
         own, source, feed_forward = layer.self_attn, layer.encoder_attn, layer.feed_forward
         self.heads, self.is_pre_norm = own.q_proj.out_features // own.d_k, is_pre_norm
         self.scaling: float = own.score.scaling
-        self.query_key_value = pack(own.q_proj, own.key_layer, own.v_proj)
-        self.source_query = pack(source.q_proj)
-        self.fc1 = pack(feed_forward.fc1)
+        self.query_key_value = PackedLinear(own.q_proj, own.key_layer, own.v_proj)
+        self.source_query = PackedLinear(source.q_proj)
+        self.fc1 = PackedLinear(feed_forward.fc1)
         self.activation: Callable[[torch.Tensor], torch.Tensor] = feed_forward.activation
         # The last product of each sub-layer, and the norm of its residual.
-        self.last_products = [pack(last) for last in (own.out_proj, source.out_proj, feed_forward.fc2)]
+        self.last_products = [PackedLinear(last) for last in (own.out_proj, source.out_proj, feed_forward.fc2)]
         residuals = (layer.self_attn_residual, layer.encoder_attn_residual, layer.feed_forward_residual)
         self.norms: list[nn.LayerNorm] = [residual.norm for residual in residuals]
 
@@ -372,9 +393,8 @@ class PackedSteps(RowPerSentence):
 
     def __init__(self, model: PreTrainedModel, beams: int, model_kwargs: dict[str, Any]):
         super().__init__(model, beams, model_kwargs)
-        is_pre_norm = self.decoder.residual.needs_last_norm
-        self.layers = [PackedLayer(layer, is_pre_norm) for layer in self.decoder.layers]
-        self.output = pack(model.lm_head)
+        packed = PackedDecoder.of(model)
+        self.layers, self.output = packed.layers, packed.output
         self.logits = torch.empty(len(self.states) * beams, model.lm_head.out_features)
 
     def start(self, prefix: torch.Tensor) -> torch.Tensor:
@@ -419,13 +439,11 @@ class PackedPasses:
     def __init__(
         self, model: PreTrainedModel, states: torch.Tensor, source_mask: torch.Tensor | None, is_token: torch.Tensor
     ):
-        self.decoder = model.model.decoder
-        is_pre_norm = self.decoder.residual.needs_last_norm
-        self.layers = [PackedLayer(layer, is_pre_norm) for layer in self.decoder.layers]
+        self.decoder, packed = model.get_decoder(), PackedDecoder.of(model)
+        self.layers, self.output = packed.layers, packed.output
         sources = [_source_keys_and_values(layer.encoder_attn, states) for layer in self.decoder.layers]
         self.memories = [SourceMemory((len(is_token), is_token.shape[1]), source) for source in sources]
         self.masks = PassMasks.of(is_token, source_mask, self.layers[0].heads)
-        self.output = pack(model.lm_head)
 
     def __call__(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """The logits [N, V] of tokens [B, T] at the N places `chosen`, which count from the first row on."""
@@ -438,7 +456,4 @@ class PackedPasses:
 
 def _source_keys_and_values(attention: nn.Module, states: torch.Tensor) -> Sequence[torch.Tensor]:
     """Keys and values of the source, each [B, H, S, d]."""
-    packed = pack(attention.v_proj, attention.key_layer)  # the query's layer is packed by itself
-    projected = packed(states.flatten(0, 1))
-    values, keys = projected.view(*states.shape[:2], 2, -1, attention.d_k).permute(2, 0, 3, 1, 4)
-    return keys, values
+    return [modeling.split_heads(layer(states), attention.d_k) for layer in (attention.key_layer, attention.v_proj)]

@@ -1,6 +1,7 @@
 """The packed decoder computes what the ordinary one does, follows its weights, and leaves alone what it can't do."""
 
 import copy
+import gc
 
 import pytest
 import torch
@@ -8,9 +9,18 @@ from torch import nn
 from torch.testing import assert_close
 
 from vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.models import beam_search, packed_decoder_steps
-from vanilla_transformer.models.modeling_vanilla_transformer import PACKABLE, VanillaTransformerFeedForward
-from vanilla_transformer.models.packed_decoder_steps import _PACKED, PackedPasses, PackedSteps, can_be_packed, pack
+from vanilla_transformer.cpu import packed_decoder_steps
+from vanilla_transformer.cpu.packed_decoder_steps import (
+    _PACKED,
+    PackedDecoder,
+    PackedLinear,
+    PackedPasses,
+    PackedSteps,
+    can_be_packed,
+)
+from vanilla_transformer.models import beam_search
+from vanilla_transformer.models.mask_predict_search import make_passes
+from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerFeedForward
 
 
 SOURCES = [[5, 6, 7, 8, 9, 10, 2], [11, 12, 2], [13, 2], [14, 15, 16, 17, 2]]
@@ -83,7 +93,7 @@ def test_logits_of_every_step_are_those_of_the_layers(lively_model, fields):
     implementation = fields.pop("attn_implementation", "sdpa")
     model = lively_model(**fields)
     model.set_attn_implementation(implementation)
-    assert can_be_packed(model, PACKABLE)
+    assert can_be_packed(model)
     for beams in (1, 4):
         assert_same_search(model, num_beams=beams, output_logits=True)  # all sentences stay to the end
         found = assert_same_search(model, num_beams=beams, num_return_sequences=beams)  # finished ones leave the batch
@@ -101,7 +111,7 @@ def test_a_pass_over_all_tokens_has_the_logits_of_the_model(make_mask_model, bat
     if not has_padding:
         sources, is_token = {"input_ids": batch["input_ids"][:1]}, is_token[:1]
     chosen = is_token & (torch.arange(6) % 2 == 0)
-    decode = model.make_passes(model.get_encoder()(**sources)[0], sources.get("attention_mask"), is_token)
+    decode = make_passes(model, model.get_encoder()(**sources)[0], sources.get("attention_mask"), is_token)
     assert isinstance(decode, PackedPasses)
     for _ in range(2):
         tokens = torch.randint(3, 23, is_token.shape).masked_fill(~is_token, 0)
@@ -144,6 +154,10 @@ def change_data(model):
     model.model.decoder.layers[1].encoder_attn.out_proj.weight.data[3, 5] += 0.5
 
 
+def replace_norm(model):
+    model.model.decoder.layers[1].feed_forward_residual.norm = nn.LayerNorm(16, eps=0.5)
+
+
 def replace_layer(model):
     model.model.decoder.layers[0].feed_forward.fc1 = nn.Linear(16, 32)
 
@@ -152,7 +166,7 @@ def resize(model):
     model.resize_token_embeddings(1600)
 
 
-@pytest.mark.parametrize("change", [train, load_others, change_data, replace_layer, resize])
+@pytest.mark.parametrize("change", [train, load_others, change_data, replace_norm, replace_layer, resize])
 def test_changed_weights_are_packed_again(lively_model, change):
     model = lively_model()
     before = search(model, output_logits=True).logits[1]
@@ -163,7 +177,7 @@ def test_changed_weights_are_packed_again(lively_model, change):
 
 def test_rows_of_a_product_in_the_order_of_onednn_do_not_depend_on_each_other(order):
     linear = nn.Linear(96, 384)
-    packed, states = pack(linear), torch.randn(40, 96)
+    packed, states = PackedLinear(linear), torch.randn(40, 96)
     assert packed.weight.is_mkldnn == (order == "AVX512")
     assert_close(packed(states), linear(states))
     assert_close(packed.add_to(torch.ones(40, 384), states), linear(states) + 1)
@@ -171,13 +185,15 @@ def test_rows_of_a_product_in_the_order_of_onednn_do_not_depend_on_each_other(or
         assert all(torch.equal(packed(states[:rows]), packed(states)[:rows]) for rows in (1, 2, 5, 16, 33))
 
 
-def test_unchanged_weights_are_packed_once_and_released_with_the_layer():
-    layer = nn.Linear(4, 3)
-    packed = pack(layer)
-    assert pack(layer).weight is packed.weight
-    assert_close(packed(torch.eye(4)), layer(torch.eye(4)))
+def test_a_model_is_packed_once_and_released_with_it(lively_model):
+    model = lively_model()
+    search(model)
+    packed = PackedDecoder.of(model)
+    search(model)
+    assert PackedDecoder.of(model) is packed
     number = len(_PACKED)
-    del layer
+    del model
+    gc.collect()
     assert len(_PACKED) == number - 1
 
 
@@ -222,9 +238,9 @@ def with_adapter(model):
 )
 def test_decoders_with_something_else_run_layer_by_layer(lively_model, change):
     model = lively_model()
-    assert can_be_packed(model, PACKABLE)
+    assert can_be_packed(model)
     changed = change(copy.deepcopy(model))
-    assert not can_be_packed(changed, PACKABLE)
+    assert not can_be_packed(changed)
     if changed.dtype == torch.float32:
         assert_same_search(changed)
 
@@ -240,15 +256,15 @@ def test_decoders_with_something_else_run_layer_by_layer(lively_model, change):
     ],
 )
 def test_variants_run_layer_by_layer(lively_model, fields):
-    assert not can_be_packed(lively_model(**fields), PACKABLE)
+    assert not can_be_packed(lively_model(**fields))
 
 
 def test_models_in_training_under_autocast_or_on_other_devices_run_layer_by_layer(lively_model):
     model = lively_model()
-    assert not can_be_packed(copy.deepcopy(model).train(), PACKABLE)
-    assert not can_be_packed(copy.deepcopy(model).to("meta"), PACKABLE)
+    assert not can_be_packed(copy.deepcopy(model).train())
+    assert not can_be_packed(copy.deepcopy(model).to("meta"))
     with torch.autocast("cpu", torch.bfloat16):
-        assert not can_be_packed(model, PACKABLE)
+        assert not can_be_packed(model)
 
 
 def test_greedy_search_needs_no_probabilities_but_gives_them_on_request(lively_model):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from vanilla_transformer.training import malloc
+from vanilla_transformer.cpu import malloc
 
 
 # In a process of its own, for a setting of malloc can't be taken back, and without the package, for torch takes its

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from tokenizers.decoders import ByteLevel
 
+from vanilla_transformer.safe_files.input_files import lines_of
+
 
 if TYPE_CHECKING:
     import torch
@@ -51,7 +53,7 @@ class Glossary:
         if not path.is_file():
             raise ValueError(f"There is no glossary {str(path)!r}: check the path.")
         terms: dict[str, str] = {}
-        for number, line in enumerate(path.read_text(encoding="utf-8-sig").splitlines(), start=1):
+        for number, line in enumerate(lines_of(path), start=1):
             if not line.strip() or line.startswith("#"):
                 continue
             cells = [cell.strip() for cell in line.split("\t")]

@@ -70,6 +70,9 @@ def test_a_file_has_two_columns(tmp_path):
         path.write_text(content, encoding="utf-8")
         with pytest.raises(ValueError, match=message):
             Glossary.from_file(path)
+    path.write_bytes(b"dog\tHund\ncat\tK\xe4tzchen\n")  # Latin-1
+    with pytest.raises(ValueError, match=r"terms\.tsv, line 2: byte 6 is not UTF-8"):
+        Glossary.from_file(path)
     with pytest.raises(ValueError, match="no glossary"):
         Glossary.from_file(tmp_path / "nothing.tsv")
     with pytest.raises(ValueError, match="give a term on both sides"):

@@ -7,7 +7,7 @@ The recipe is an ordinary one with one more key, `variants`: a name and the conf
 of vanilla train works here too. Each variant is a run of its own in OUTPUT_DIR/NAME. Finished variants are not trained
 again, and interrupted ones resume, so the command can be repeated.
 
-OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, loss per token on the
+OUTPUT_DIR/comparison.md, comparison.json and comparison.png show BLEU on the test set, perplexity on the
 validation set, training speed and number of parameters; losses.png shows how the validation loss fell, if the recipe
 evaluates during training. With --seeds 1 2, every variant is trained twice.
 
@@ -48,7 +48,7 @@ from vanilla_transformer.training.train import train
 
 COLUMNS = {
     "bleu": ("test BLEU", "{:.1f}"),
-    "loss": ("validation loss", "{:.3f}"),
+    "perplexity": ("perplexity, validation set", "{:.1f}"),
     "tokens_per_second": ("source tokens/s", "{:,.0f}"),
     "parameters": ("parameters", "{:,}"),
 }
@@ -194,7 +194,7 @@ def figures(folder: Path, name: str) -> dict[str, Any]:
     return {
         "variant": name,
         "bleu": results["test"]["sacrebleu"]["score"],
-        "loss": results["validation"]["loss"],
+        "perplexity": results["validation"]["perplexity"],
         "tokens_per_second": speeds[-1] if speeds else 0.0,  # a run shorter than logging_steps has logged none
         "parameters": run["parameters"],
     }

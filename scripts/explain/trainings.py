@@ -1,7 +1,6 @@
 """Short trainings on the demo corpus, by the recipe `explain`. Finished ones are used again, also by other topics."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -76,7 +75,7 @@ def results(runs: Mapping[str, Path]) -> dict[str, dict[str, Any]]:
     for name, folder in runs.items():
         found = figures(folder, name)
         rows[name] = {
-            "perplexity": math.exp(found["loss"]),
+            "perplexity": found["perplexity"],
             "BLEU": found["bleu"],
             "parameters": found["parameters"],
         }

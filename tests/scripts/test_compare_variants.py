@@ -58,7 +58,7 @@ def test_every_variant_gets_a_row_and_is_trained_once(recipe, tmp_path, capsys, 
     lines = (folder / "comparison.md").read_text().splitlines()
     assert [line.split(" | ")[0] for line in lines] == ["| variant", "| ---", "| paper", "| window"]
     assert (folder / "comparison.png").stat().st_size > 1000
-    assert "validation loss" in capsys.readouterr().out
+    assert "perplexity, validation set" in capsys.readouterr().out
 
     monkeypatch.setattr(TranslationTrainer, "train", lambda *arguments, **options: pytest.fail("trained again"))
     compare_variants.main([*recipe, *chosen])
@@ -68,9 +68,11 @@ def test_losses_stand_beside_published_perplexities_and_those_that_disagree_get_
     recipe, tmp_path, capsys, monkeypatch
 ):
     compare_variants.main([*recipe, "--only", "paper", "none", "--logging_steps", "50"])  # more than its updates
-    rows = {row["variant"]: row["loss"] for row in json.loads((tmp_path / "runs" / "comparison.json").read_text())}
+    rows = {
+        row["variant"]: row["perplexity"] for row in json.loads((tmp_path / "runs" / "comparison.json").read_text())
+    }
     # Published is the opposite of what came out, whatever that is.
-    opposite = {name: 2.718281828 ** (20 * (rows["paper"] - loss) + 2) for name, loss in rows.items()}
+    opposite = {name: 7.4 * (rows["paper"] / perplexity) ** 20 for name, perplexity in rows.items()}
     monkeypatch.setattr(published_figures, "SAME", 1e-6)
     words = ["--only", "paper", "none", "--published", json.dumps({**opposite, "window": 5.0}), "--second_seed", "9"]
     compare_variants.main([*recipe, *words])

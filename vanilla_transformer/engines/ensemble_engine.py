@@ -26,7 +26,10 @@ from .torch_engine import TorchBackend, longest_sequence
 
 
 # Config fields in which the members must agree, because the ids of one are read by all.
-SHARED_FIELDS = ("vocab_size", "target_vocab_size", "pad_token_id", "eos_token_id", "decoder_start_token_id")
+SHARED_FIELDS = (
+    *("vocab_size", "target_vocab_size", "placeholders"),
+    *("pad_token_id", "eos_token_id", "decoder_start_token_id"),
+)
 
 
 class EnsembleBackend(TorchBackend):
@@ -126,7 +129,7 @@ def _require_compatible(members: Sequence[PreTrainedModel], names: Sequence[str]
         if search_of(member) is not BeamSearchOptions:
             raise ValueError(f"{name} is not decoded by beam search: only models that are can be an ensemble.")
         for field in SHARED_FIELDS:
-            first, other = (getattr(model.config, field, None) for model in (members[0], member))
+            first, other = (getattr(model.config, field, None) or None for model in (members[0], member))
             if first != other:
                 raise ValueError(
                     f"{name} has {field}={other}, but {names[0]} has {first}: the models of an ensemble need the same "

@@ -41,7 +41,7 @@ class Glossary:
         for source, target in terms.items():
             if not source.strip() or not target.strip():
                 raise ValueError(f"The glossary has an entry {source!r} -> {target!r}: give a term on both sides.")
-            if self.targets.setdefault(_folded(source), target.strip()) != target.strip():
+            if self.targets.setdefault(folded(source), target.strip()) != target.strip():
                 raise ValueError(f"The glossary has two translations of {source!r}: keep one of them.")
         longest_first = sorted(self.targets, key=len, reverse=True)
         self.pattern = re.compile("|".join(map(_whole_words, longest_first))) if self.targets else None
@@ -59,18 +59,20 @@ class Glossary:
             cells = [cell.strip() for cell in line.split("\t")]
             if len(cells) != 2 or not all(cells):
                 raise ValueError(f"{path}, line {number}: {line!r} is not a source term, a tab and a target term.")
-            if terms.setdefault(_folded(cells[0]), cells[1]) != cells[1]:
+            if terms.setdefault(folded(cells[0]), cells[1]) != cells[1]:
                 raise ValueError(f"{path}, line {number}: {cells[0]!r} has two translations: keep one of them.")
         return cls(terms)
 
     def terms_for(self, text: str) -> list[str]:
         """Returns the target terms that the translation of a text must contain."""
-        if self.pattern is None:
-            return []
-        return list(dict.fromkeys(self.targets[match[0]] for match in self.pattern.finditer(_folded(text))))
+        return list(dict.fromkeys(self.targets[term] for term in self.source_terms(text)))
+
+    def source_terms(self, text: str) -> list[str]:
+        """Returns the terms in a text, folded."""
+        return [] if self.pattern is None else self.pattern.findall(folded(text))
 
 
-def _folded(text: str) -> str:
+def folded(text: str) -> str:
     """Returns a text without the differences that a glossary ignores: case, composition of letters, white space."""
     return unicodedata.normalize("NFC", " ".join(unicodedata.normalize("NFC", text).casefold().split()))
 

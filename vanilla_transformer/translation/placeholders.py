@@ -7,6 +7,8 @@ Numbers of one digit and ordinals stay in the text, because languages inflect an
 """
 
 import re
+from collections import Counter
+from collections.abc import Container, Sequence
 
 from .glossary import FIRST_LETTER_WITHOUT_SPACES
 
@@ -14,6 +16,7 @@ from .glossary import FIRST_LETTER_WITHOUT_SPACES
 MOST_PLACEHOLDERS = 9  # one digit each
 PLACEHOLDERS = tuple(f"⟨{number}⟩" for number in range(1, MOST_PLACEHOLDERS + 1))
 _PLACEHOLDER = re.compile("⟨([1-9])⟩")
+_CUT_OFF = re.compile("⟨[1-9]?$")
 
 # Every repetition below is bounded, or its parts can't match the same letter: the time is linear in the text.
 _W = rf"[^\W{FIRST_LETTER_WITHOUT_SPACES}-\U0010ffff]"  # letters and digits of scripts with spaces between words
@@ -67,35 +70,78 @@ _COPIED = re.compile("|".join(_KINDS.values()))
 _SIGNS = re.compile(r"[0-9@#]|://|\w\.\w")  # every kind has one of them: most texts are done here
 
 
-def protect(text: str, most: int = MOST_PLACEHOLDERS) -> tuple[str, tuple[str, ...]]:
+def protect(text: str, most: int = MOST_PLACEHOLDERS, *, but: Container[str] = ()) -> tuple[str, tuple[str, ...]]:
     """Replaces what must be copied by `⟨1⟩`, `⟨2⟩` ..., and returns the values by number.
 
     Args:
         text: The text. One that contains a placeholder is returned as it is.
         most: Number of placeholders at most; what comes after the last stays in the text.
+        but: Values that stay in the text.
     """
     values: list[str] = []
-    if most < 1 or not _SIGNS.search(text) or _PLACEHOLDER.search(text):
+    if not _SIGNS.search(text) or _PLACEHOLDER.search(text):
         return text, ()
 
     def replace(match: re.Match[str]) -> str:
+        if match[0] in but or len(values) >= min(most, MOST_PLACEHOLDERS):
+            return match[0]
         values.append(match[0])
         return PLACEHOLDERS[len(values) - 1]
 
-    return _COPIED.sub(replace, text, count=min(most, MOST_PLACEHOLDERS)), tuple(values)
+    return _COPIED.sub(replace, text), tuple(values)
 
 
-def restore(text: str, values: tuple[str, ...]) -> str | None:
+def protect_like(text: str, values: tuple[str, ...], *, complete: bool = True) -> str | None:
+    """Replaces values in a given translation by their placeholders; `None` if it has other things to copy.
+
+    Args:
+        text: The translation.
+        values: The values of its source, by number.
+        complete: Whether each value must be there. A beginning of a translation may have a part of them.
+    """
+    protected, found = protect(text)
+    if not _are_among(found, values, complete):
+        return None
+    unused = list(enumerate(values))
+    numbers = []
+    for value in found:
+        number = next(number for number, other in unused if other == value)
+        unused.remove((number, value))
+        numbers.append(number)
+    remaining = iter(numbers)
+    return _PLACEHOLDER.sub(lambda _: PLACEHOLDERS[next(remaining)], protected) if found else text
+
+
+def restore(text: str, values: tuple[str, ...], *, complete: bool = True) -> str | None:
     """Puts values back in place of their placeholders; `None` if one is missing, doubled or invented.
 
     Placeholders of equal values may stand for each other.
+
+    Args:
+        text: The translation of a protected text.
+        values: The values of its source, by number.
+        complete: Whether each value must be there. In a beginning, a placeholder that is cut off is left out.
     """
     if not values:
         return text
     numbers = [int(number) - 1 for number in _PLACEHOLDER.findall(text)]
-    if max(numbers, default=0) >= len(values) or sorted(values) != sorted(values[number] for number in numbers):
+    if max(numbers, default=0) >= len(values):
         return None
-    return _PLACEHOLDER.sub(lambda match: values[int(match[1]) - 1], text)
+    if not _are_among([values[number] for number in numbers], values, complete):
+        return None
+    whole = text if complete else _CUT_OFF.sub("", text)
+    return _PLACEHOLDER.sub(lambda match: values[int(match[1]) - 1], whole)
+
+
+def find_placeholders(text: str) -> list[tuple[int, int]]:
+    """Returns first character and end of each placeholder."""
+    return [match.span() for match in _PLACEHOLDER.finditer(text)]
+
+
+def _are_among(found: Sequence[str], values: Sequence[str], complete: bool) -> bool:
+    """Whether no value was found more often than there is, and none is missing."""
+    surplus = Counter(found) - Counter(values)
+    return not surplus and (len(found) == len(values) or not complete)
 
 
 def is_copied(text: str) -> bool:

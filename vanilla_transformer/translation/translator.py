@@ -45,6 +45,7 @@ from vanilla_transformer.models.search_options import (
 from vanilla_transformer.models.tokenization_vanilla_transformer import CAPITAL_MARK
 
 from .confidence import Calibration, Word, calibration_of, words_of
+from .copied_parts import CopiedParts, protected_pair, restored
 from .glossary import Glossary, continuing_tokens
 from .language_conventions import Convention, convention_of
 from .long_texts import MAX_SOURCE_TOKENS, Pieces
@@ -101,6 +102,7 @@ class Hypothesis:
             confidence.
         words: The words with their log-probability and confidence; `None` unless translated with confidence.
         is_calibrated: Whether the confidence is that of a calibrated model, or bare probabilities.
+        not_copied: Addresses, numbers and the like that the translation changes, because the model lost a placeholder.
     """
 
     text: str
@@ -116,6 +118,7 @@ class Hypothesis:
     log_probabilities: tuple[float, ...] | None = None
     words: tuple[Word, ...] | None = None
     is_calibrated: bool = False
+    not_copied: tuple[str, ...] = ()
 
     @property
     def confidence(self) -> float | None:
@@ -330,6 +333,11 @@ class Translator:
             ids = self.target_tokenizer(text_target=CAPITAL_MARK, add_special_tokens=False)["input_ids"]
             return not self.target_tokenizer.decode(ids).strip()
 
+    @property
+    def placeholders(self) -> int:
+        """How many placeholders for addresses, numbers and the like the model knows; 0 if it was not trained so."""
+        return getattr(self.backend.config, "placeholders", None) or 0
+
     @cached_property
     def calibration(self) -> Calibration | None:
         """What turns probabilities into confidence; `None` for a model that is not calibrated."""
@@ -476,8 +484,10 @@ class Translator:
     ) -> Hypothesis:
         """Returns a given translation with its attention weights, as if the search had written it."""
         self.backend.require_support("attend()")
-        source, ids, target_ids = self._encode_pair(1, source, target, Languages(source_lang, target_lang))
-        return self._with_attention([Hypothesis(target)], [source], [ids], [[self._start_token(), *target_ids]])[0]
+        pair = self._encode_pair(1, source, target, Languages(source_lang, target_lang))
+        ids = [self._start_token(), *pair.target_ids]
+        hypothesis = self._with_attention([Hypothesis(pair.target)], [pair.source], [pair.source_ids], [ids])[0]
+        return restored(hypothesis, pair.text, pair.values) or hypothesis
 
     def number_of_tokens(self, text: str, *, target: bool = False) -> int:
         """Returns how many tokens the model reads for a source text, or writes for a target text, the end included."""
@@ -581,23 +591,37 @@ class Translator:
         bar: Any,
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts with their prefixes and terms, a window at a time."""
+        of_model = partial(self._translate_window, decoding=decoding, empty=empty, details=details)
+        translate: Callable[..., list[list[Hypothesis]]] = partial(of_model, bar=bar)
+        if self.placeholders:
+            complete = not {"max_length", "max_new_tokens"} & decoding.options.keys()
+            calibration = self.calibration if details.confidence else None
+            stage = CopiedParts(self.placeholders, empty, decoding.n_best, complete, calibration)
+            translate = partial(stage.translate, through=translate, again=partial(of_model, bar=_NoBar()))
         with bar:
             while window := list(islice(numbered, self.window)):
-                sources = [self._encode_source(number, request) for number, request in window]
-                results: list[list[Hypothesis]] = [[empty] * decoding.n_best for _ in sources]
-                sizes = {
-                    index: (source.shape, len(source.ids))
-                    for index, source in enumerate(sources)
-                    if source is not None
-                }
-                for batch in self._batches(sizes):
-                    batch_sources = [source for index in batch if (source := sources[index]) is not None]
-                    translations = self._translate_batch(batch_sources, decoding, details)
-                    for index, hypotheses in zip(batch, translations, strict=True):
-                        results[index] = hypotheses
-                    bar.update(len(batch))
-                bar.update(len(sources) - len(sizes))
-                yield from results
+                yield from translate(window)
+
+    def _translate_window(
+        self,
+        window: "Sequence[tuple[int, Request]]",
+        *,
+        decoding: "_Decoding",
+        empty: Hypothesis,
+        details: "_Details",
+        bar: Any,
+    ) -> list[list[Hypothesis]]:
+        sources = [self._encode_source(number, request) for number, request in window]
+        results: list[list[Hypothesis]] = [[empty] * decoding.n_best for _ in sources]
+        sizes = {index: (source.shape, len(source.ids)) for index, source in enumerate(sources) if source is not None}
+        for batch in self._batches(sizes):
+            batch_sources = [source for index in batch if (source := sources[index]) is not None]
+            translations = self._translate_batch(batch_sources, decoding, details)
+            for index, hypotheses in zip(batch, translations, strict=True):
+                results[index] = hypotheses
+            bar.update(len(batch))
+        bar.update(len(sources) - len(sizes))
+        return results
 
     def _score_windows(
         self, pairs: Iterable[tuple[str, str]], given: Languages, bar: Any
@@ -607,10 +631,13 @@ class Translator:
         with bar:
             while window := list(islice(numbered, self.window)):
                 encoded = [
-                    self._encode_pair(number, source, target, given)[1:]
+                    self._encode_pair(number, source, target, given)
                     for number, (source, target) in map(_require_pair, window)
                 ]
-                sizes = {index: ((0, 0), max(map(len, pair))) for index, pair in enumerate(encoded)}
+                sizes = {
+                    index: ((0, 0), max(len(pair.source_ids), len(pair.target_ids)))
+                    for index, pair in enumerate(encoded)
+                }
                 results: dict[int, TranslationProbability] = {}
                 for batch in self._batches(sizes):
                     results |= zip(batch, self._score_batch([encoded[index] for index in batch]), strict=True)
@@ -663,13 +690,12 @@ class Translator:
         with TOKENIZING:
             return self.target_tokenizer(text_target=text, add_special_tokens=False)["input_ids"]
 
-    def _encode_pair(
-        self, number: int, source: str, target: str, given: Languages
-    ) -> tuple[str, list[int], list[int]]:
-        """Returns the source without its tag, and the ids of both."""
+    def _encode_pair(self, number: int, source: str, target: str, given: Languages) -> "_Pair":
+        """Returns a text and a given translation as the model reads them."""
         for text in (source, target):
             _require_text(number, text)
-        source, languages = self._convention.untagged(source, given)
+        text, languages = self._convention.untagged(source, given)
+        source, target, values = protected_pair(text, target, self.placeholders)
         with TOKENIZING:
             self._convention.set_languages(self.target_tokenizer, languages)
             target_ids = self.target_tokenizer(text_target=target)["input_ids"]
@@ -678,7 +704,7 @@ class Translator:
                 f"Translation {number} has {len(target_ids)} tokens; {self._limited_by('writes')} {limit}: shorten or "
                 "drop it."
             )
-        return source, self._encode(number, source, languages), target_ids
+        return _Pair(text, values, source, target, self._encode(number, source, languages), target_ids)
 
     def _encode(self, number: int, text: str, languages: Languages) -> list[int]:
         with TOKENIZING:
@@ -809,12 +835,12 @@ class Translator:
                 rows[index] = row
         return rows
 
-    def _score_batch(self, pairs: list[tuple[list[int], list[int]]]) -> list[TranslationProbability]:
-        targets = [[self._start_token(), *target] for _, target in pairs]
-        log_probabilities = self.backend.score([source for source, _ in pairs], targets)
+    def _score_batch(self, pairs: "list[_Pair]") -> list[TranslationProbability]:
+        targets = [[self._start_token(), *pair.target_ids] for pair in pairs]
+        log_probabilities = self.backend.score([pair.source_ids for pair in pairs], targets)
         return [
-            TranslationProbability(math.fsum(row), len(target))
-            for row, (_, target) in zip(log_probabilities, pairs, strict=True)
+            TranslationProbability(math.fsum(row), len(pair.target_ids))
+            for row, pair in zip(log_probabilities, pairs, strict=True)
         ]
 
     def _until_end(self, ids: list[int]) -> list[int]:
@@ -861,6 +887,18 @@ class _Source:
     def shape(self) -> tuple[int, int]:
         """What all texts of a batch have in common: tokens of the prefix, and tokens of the terms."""
         return len(self.prefix), sum(map(len, self.terms))
+
+
+@dataclass(frozen=True)
+class _Pair:
+    """A text, the values of its placeholders, and how the model reads the text and its given translation."""
+
+    text: str
+    values: tuple[str, ...]
+    source: str
+    target: str
+    source_ids: list[int]
+    target_ids: list[int]
 
 
 def _require_device(name: str | None) -> None:
@@ -960,6 +998,8 @@ def _joined(pieces: Pieces, translations: Sequence[Hypothesis], language: str | 
     text = pieces.join([translation.text for translation in translations], language)
     scores = [translation.score for translation in translations if translation.score is not None]
     whole = Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
+    missing = tuple(value for translation in translations for value in translation.not_copied)
+    whole = replace(whole, not_copied=tuple(dict.fromkeys(missing)))
     if translations[0].words is None:
         return whole
     return replace(

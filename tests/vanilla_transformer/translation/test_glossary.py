@@ -33,7 +33,8 @@ def test_terms_of_a_text(text, terms):
 @pytest.mark.parametrize(
     ("term", "text"),
     [
-        ("Straße", "Die Straße ist lang, die STRASSE auch."),
+        ("Straße", "Die Straße ist lang."),
+        ("Straße", "DIE STRASSE"),
         ("strasse", "Straße"),
         ("İzmir", "Das ist İzmir."),
         ("Müller", "Herr Mu\u0308ller"),

@@ -139,6 +139,8 @@ class Service:
         if query.confidence:
             words = [chain.from_iterable(each.words or () for each in one.best) for one in translators]
             fields["confidence"] = [Hypothesis("", words=tuple(of_text)).confidence for of_text in words]
+        if any(changed := [[value for each in one.best for value in each.not_copied] for one in translators]):
+            fields["not_copied"] = changed
         answer = {name: values[0] if isinstance(query.q, str) else values for name, values in fields.items()}
         return answer | ({"calibrated": translator.model.is_calibrated} if query.confidence else {})
 
@@ -152,7 +154,8 @@ class Service:
         answer, end = [], 0
         for sentence, hypotheses in zip(pieces.texts, ranked, strict=True):
             start = text.index(hypotheses[0].text, end)
-            translations = [_shown(hypothesis) for hypothesis in hypotheses if hypothesis.score != -math.inf]
+            found = {each.text: each for each in reversed(hypotheses) if each.score != -math.inf}  # each text once
+            translations = [_shown(hypothesis) for hypothesis in reversed(found.values())]
             answer.append({"before": text[end:start], "source": sentence, "translations": translations})
             end = start + len(hypotheses[0].text)
         return {"sentences": answer, "after": text[end:]}
@@ -380,4 +383,5 @@ def _shown(hypothesis: Hypothesis) -> dict[str, Any]:
         "score": hypothesis.score,
         "words": spelled(hypothesis.text, word_spans(hypothesis.text)),
         **({} if hypothesis.words is None else confidence),
+        **({"not_copied": hypothesis.not_copied} if hypothesis.not_copied else {}),
     }

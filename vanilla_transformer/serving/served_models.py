@@ -156,10 +156,9 @@ class ServedModel:
         """Returns translations that start with a prefix and go on with different words, with the probabilities of the
         first token after the prefix. A search of one step finds these tokens, and each is then continued. A capital
         may take a token of its own: models with marks make two steps."""
-        # The decoder's first token, the prefix and what follows.
+        self._require_short(prefix, self.limits.max_sentence_tokens, target=True, room=8)
         steps = 2 if self.translator.marks_capitals else 1
-        length = self._require_short(prefix, self.limits.max_sentence_tokens, target=True, room=8) + steps
-        one_step = {"num_beams": number, "length_penalty": 0.0, "max_length": length}
+        one_step = {"num_beams": number, "length_penalty": 0.0, "max_new_tokens": steps}
         direction = {name: decoding[name] for name in ("source_lang", "target_lang") if name in decoding}
         (starts,) = await self.translate([sentence], number, [prefix or None], **direction, **one_step)
         prefixes = [start.text for start in starts]

@@ -76,8 +76,10 @@ class TranslationPipeline(Pipeline):
         return {"hypotheses": next(self.translator.translate([inputs["text"]], **options))}
 
     def postprocess(self, outputs: dict[str, list[Hypothesis]]) -> list[dict[str, Any]] | dict[str, Any]:
-        results = [
-            {"translation_text": hypothesis.text, "score": hypothesis.score} for hypothesis in outputs["hypotheses"]
+        results: list[dict[str, Any]] = [
+            {"translation_text": hypothesis.text, "score": hypothesis.score}
+            | ({"not_copied": hypothesis.not_copied} if hypothesis.not_copied else {})
+            for hypothesis in outputs["hypotheses"]
         ]
         return results if len(results) > 1 else results[0]
 

@@ -2,15 +2,13 @@
 
 import json
 import logging
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
-import torch
 
+from tests.copying_backend import CopyingBackend, without
 from tests.small_models import lively
 from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.engines.engine import Attention, Generated
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_placeholders
 from vanilla_transformer.translation.glossary import Glossary
 from vanilla_transformer.translation.words import word_attention
@@ -34,66 +32,8 @@ def tokenizer(request):
     return with_placeholders(learned, 9) if request.param == "added tokens" else learned
 
 
-class CopyingBackend:
-    """An engine whose translation is the text, or what a function makes of its ids."""
-
-    name, title, longest_input = "copying", "the copying engine", None
-
-    def __init__(self, placeholders=9, changed=list):
-        self.config = SimpleNamespace(
-            placeholders=placeholders,
-            decoder_start_token_id=1,
-            pad_token_id=0,
-            vocab_size=310,
-            is_encoder_decoder=True,
-        )
-        self.model = SimpleNamespace(config=self.config, generation_config=SimpleNamespace())
-        self.generation_config = self.model.generation_config
-        self.changed, self.read = changed, []
-
-    def require_options(self, options, *, sample=False, glossary=False):
-        """Everything is possible."""
-
-    require_support = require_options
-
-    def generate(self, sources, prefixes, *, search, num_return_sequences=1, **options):
-        self.read += sources
-        rows = [
-            [*prefix, *self.changed(source[len(prefix) - 1 :])]
-            for source, prefix in zip(sources, prefixes, strict=True)
-            for _ in range(num_return_sequences)
-        ]
-        length = options.get("max_length")
-        return Generated([row[:length] for row in rows], [-1.0] * len(rows))
-
-    def score(self, sources, targets):
-        return [[-0.5] * (len(target) - 1) for target in targets]
-
-    def attend(self, sources, targets):
-        """Each token attends to the one in its place."""
-        crosses = [
-            torch.eye(max(len(target), len(source)))[: len(target), : len(source)]
-            for source, target in zip(sources, targets, strict=True)
-        ]
-        return [
-            Attention(
-                torch.eye(cross.shape[1])[None, None], torch.eye(len(cross))[None, None], cross[None, None], cross
-            )
-            for cross in crosses
-        ]
-
-
 def translator_of(tokenizer, **options) -> Translator:
     return Translator.from_backend(CopyingBackend(**options), tokenizer)
-
-
-def without(*pieces):
-    """Makes a function that drops the tokens of pieces of text."""
-
-    def changed(tokenizer):
-        return lambda ids: [number for number in ids if tokenizer.decode([number]).strip() not in pieces]
-
-    return changed
 
 
 def test_the_model_reads_placeholders_and_the_values_come_back(tokenizer):

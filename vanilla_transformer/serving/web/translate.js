@@ -128,7 +128,9 @@ function render() {
     })]);
   page.translation.replaceChildren(...words, result?.after ?? "");
   page.translation.querySelector(".word")?.setAttribute("tabindex", 0);
-  page.hint.textContent = sentences.length ? "Click a word for alternatives" : "";
+  const changed = sentences.flatMap(sentence => best(sentence).not_copied ?? []);
+  page.hint.textContent = changed.length ? `Check these, the model changed them: ${changed.join(", ")}`
+    : sentences.length ? "Click a word for alternatives" : "";
   page.copy.disabled = !sentences.length;
   page.clear.disabled = !page.text.value;
   page.command.textContent = command();

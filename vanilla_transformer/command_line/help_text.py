@@ -7,6 +7,8 @@ from typing import Any
 
 from vanilla_transformer.models.search_options import all_options
 
+from .dataclass_parser import as_bool
+
 
 # The order of the groups of a training command. Other groups come first.
 ORDER = ("text", "vocabulary", "model", "training", "decoding")
@@ -25,10 +27,11 @@ MAIN = {
     "learning_rate",
     *("warmup_steps", "output_dir", "resume_from_checkpoint", "seed", "eval_steps", "use_cpu", "bf16"),
     *("num_beams", "length_penalty", "backend", "quantization", "device", "processes", "overwrite"),
+    *("tflops", "utilisation"),
 }
 # Options of single commands that few readers of `--help` need.
 RARE = {
-    *("window", "text_column", "translation_column", "prefix", "source_lang", "resume", "cors_origins"),
+    *("text", "window", "text_column", "translation_column", "prefix", "source_lang", "resume", "cors_origins"),
     *("length_bounds", "bootstrap_samples", "keep_parts"),
 }
 # Better words for options of the library, as they work here.
@@ -45,6 +48,10 @@ HELP = {
     "seed": "Seed of weights, dropout and the order of batches.",
     "use_cpu": "Train on the CPU even if there is a GPU.",
 }
+METAVARS = {
+    **dict.fromkeys(("input", "output", "glossary", "access_log", "api_keys"), "FILE"),
+    **{"initialize_from": "FOLDER", "report_to": "LOGGERS", "only_shards": "N"},
+}
 LIBRARY_GROUP = "options of the library's trainer (transformers.Seq2SeqTrainingArguments)"
 
 
@@ -55,8 +62,10 @@ class HelpFormatter(ArgumentDefaultsHelpFormatter, RawDescriptionHelpFormatter):
         super().__init__(prog, **{"max_help_position": 32, **options})
 
     def _get_default_metavar_for_optional(self, action: Action) -> str:
-        """The last word of the name: --train_files FILES."""
-        return action.dest.split("_")[-1].upper()
+        """N for a number, else the last word of the name: --train_files FILES."""
+        if action.type in (int, float):
+            return "N"
+        return "BOOL" if action.type is as_bool else METAVARS.get(action.dest, action.dest.split("_")[-1].upper())
 
     def _format_action_invocation(self, action: Action) -> str:
         """Shows one spelling of an option, --max_tokens and not --max-tokens."""
@@ -105,7 +114,8 @@ def arrange(parser: ArgumentParser, types: Sequence[type]) -> None:
         parser: A parser with the options of the dataclasses.
         types: The dataclasses. `help_group` is the title of their group.
     """
-    inherited = {name for cls in types for name in _inherited(cls) if name not in OFTEN_NEEDED}
+    of_library = {name for cls in types for name in _inherited(cls)}
+    inherited = of_library - set(OFTEN_NEEDED)
     titles: dict[str, str] = {}
     for cls in types:
         for name in cls.__dataclass_fields__:  # type: ignore[attr-defined]
@@ -123,6 +133,8 @@ def arrange(parser: ArgumentParser, types: Sequence[type]) -> None:
         group._group_actions = [action for action in actions if titles[action.dest] == title]
     main = {name for cls in types for name in _main_options(cls)}
     for action in actions:
+        if action.dest in of_library:
+            action.help = HELP.get(action.dest, action.help)
         _describe(action, hidden=action.dest not in main)
     parser.add_argument("-h", "--help", action=Help, help="Show the main options; --help all shows every option.")
 
@@ -144,7 +156,6 @@ def _own(cls: type) -> set[str]:
 
 
 def _describe(action: Action, *, hidden: bool) -> None:
-    action.help = HELP.get(action.dest, action.help) if action.dest in OFTEN_NEEDED else action.help
     if action.const is False and action.nargs == 0:  # the form --no_... of an option that is on by default
         action.help = f"Turn off --{action.dest}."
     if hidden:

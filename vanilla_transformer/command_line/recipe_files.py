@@ -10,7 +10,9 @@ import json
 import re
 from collections.abc import Collection
 from importlib.resources import files
+from itertools import takewhile
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 import yaml
@@ -42,10 +44,21 @@ def find_recipe(name_or_path: str) -> Path:
 
 
 def describe_recipes() -> str:
-    """Returns a line for each recipe: its name, and the first line of its comment."""
-    lines = [(name, (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()[0]) for name in recipe_names()]
-    width = max(len(name) for name, _ in lines)
-    return "\n".join(f"{name:<{width}}  {comment.removeprefix('#').strip()}" for name, comment in lines)
+    """Returns each recipe's name and the beginning of its comment: the sentences that begin in its first line."""
+    names = recipe_names()
+    width = max(map(len, names))
+    return "\n".join(
+        fill(f"{name:<{width}}  {_beginning(name)}", 119, subsequent_indent=" " * (width + 2), break_on_hyphens=False)
+        for name in names
+    )
+
+
+def _beginning(name: str) -> str:
+    lines = (FOLDER / f"{name}.yaml").read_text(encoding="utf-8").splitlines()
+    comment = [line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)]
+    text = " ".join(comment)
+    end = re.compile(r"(?<!al)\.(?= |$)").search(text, len(comment[0]) - 1)  # "et al." ends no sentence
+    return text[: end.end()] if end else text
 
 
 def save_recipe(name_or_path: str, copy: str, content: dict[str, Any]) -> None:

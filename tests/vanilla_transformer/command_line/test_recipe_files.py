@@ -1,5 +1,7 @@
 """Recipes are found by name, listed, and copied with their comments."""
 
+import re
+
 import pytest
 import yaml
 
@@ -25,10 +27,13 @@ def test_a_recipe_is_found_by_name_and_a_file_of_that_name_first(tmp_path, monke
 
 def test_every_recipe_is_listed_with_what_it_is(capsys):
     train.main(["--list_recipes"])
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == recipe_names()
-    assert lines == describe_recipes().splitlines()
-    assert all(len(line.split()) > 5 for line in lines)
+    text = capsys.readouterr().out
+    assert text == describe_recipes() + "\n"
+    recipes = re.split(r"\n(?! )", text.rstrip())
+    assert [recipe.split()[0] for recipe in recipes] == recipe_names()
+    for recipe in recipes:  # whole sentences
+        assert len(recipe.split()) > 5
+        assert recipe.endswith(".")
 
 
 def test_a_copy_of_a_recipe_has_its_comments_and_replaces_nothing(tmp_path, capsys):

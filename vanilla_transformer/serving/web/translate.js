@@ -5,7 +5,7 @@ import { headMaps, inWords, make, wordLinks } from "./drawing.js";
 const page = Object.fromEntries([...document.querySelectorAll("[id]")].map(element => [element.id, element]));
 const PAUSE = 120;  // milliseconds without a change before a text is sent
 const REMEMBERED = 10, SHOWN = 6, UNSURE = 0.5;  // texts, alternatives, confidence
-let offer, languages, result, current = 0, timer, saving;
+let offer, languages, result, detection, current = 0, timer, saving;
 const work = {};  // the request of each kind that runs; a new one of the same kind aborts it
 
 // --- requests ---
@@ -50,9 +50,12 @@ function askForKey(reason) {
 
 // --- languages, model and settings ---
 
-const nameOf = code => languages.find(language => language.code === code)?.name ?? code;
-const targetsOf = code => languages.find(language => language.code === code)?.targets ?? [];
-const direction = () => ({ source: page.source.value, target: page.target.value, model: page.model.value });
+const AUTO = "auto";
+const nameOf = code => code === AUTO ? "Detect language" : languages.find(language => language.code === code)?.name ?? code;
+const targetsOf = code => [...new Set(languages.flatMap(each => [AUTO, each.code].includes(code) ? each.targets : []))];
+const found = () => result?.detectedLanguage?.language;  // in the text, if its language is to be detected
+const direction = () => ({ source: page.source.value, target: page.target.value,
+  ...(page.model.value && { model: page.model.value }) });
 
 function fill(select, values, chosen, name = value => value) {
   select.replaceChildren(...values.map(value => make("option", { value }, name(value))));
@@ -60,21 +63,39 @@ function fill(select, values, chosen, name = value => value) {
 }
 
 function choose(source, target, model) {
-  fill(page.source, languages.filter(language => language.targets.length).map(({ code }) => code), source, nameOf);
+  const sources = languages.filter(language => language.targets.length).map(({ code }) => code);
+  fill(page.source, sources.length > 1 ? [AUTO, ...sources] : sources, source, nameOf);
   fill(page.target, targetsOf(page.source.value), target, nameOf);
-  const fits = pair => pair.source === page.source.value && pair.target === page.target.value;
+  const detects = page.source.value === AUTO;
+  const fits = pair => (detects || pair.source === page.source.value) && pair.target === page.target.value;
   const models = offer.models.filter(each => each.directions.some(fits));
-  fill(page.model, models.map(each => each.name), model);
-  const { name, description, examples, num_beams, length_penalty } = models.find(each => each.name === page.model.value);
+  fill(page.model, detects ? [""] : models.map(each => each.name), model, name => name || "by language");
+  page.model.disabled = detects;
+  const chosen = models.find(each => each.name === page.model.value) ?? models[0];
+  const { name, description, examples, num_beams, length_penalty } = chosen;
   Object.assign(page.num_beams, { value: num_beams, max: offer.limits.num_beams });
   page.length_penalty.value = length_penalty;
   page.description.textContent = description || name;
   page.examples.replaceChildren(...examples.slice(0, 5).map(text =>
     make("button", { type: "button", onclick: () => write(text) }, text)));
-  page.swap.disabled = !targetsOf(page.target.value).includes(page.source.value);
-  page.swap.title = page.swap.disabled ? `No model translates from ${nameOf(page.target.value)}.` : "";
-  [page.text.lang, page.translation.lang] = [page.source.value, page.target.value];
+  page.translation.lang = page.target.value;
+  showFound();
 }
+
+// The source language that was found or, without a clear text, assumed.
+function showFound() {
+  detection = result ? result.detectedLanguage : page.text.value.trim() ? detection : undefined;
+  const { language, confidence } = detection ?? {};
+  const detected = language && `${nameOf(language)} (${confidence ? "detected" : "assumed"})`;
+  if (page.source.value === AUTO) page.source.selectedOptions[0].textContent = detected ?? nameOf(AUTO);
+  const source = page.source.value === AUTO ? language : page.source.value;
+  page.text.lang = source ?? "";
+  page.swap.disabled = !targetsOf(page.target.value).includes(source);
+  page.swap.title = page.swap.disabled && source ? `No model translates from ${nameOf(page.target.value)}.` : "";
+}
+
+// The direction of the result, whose source is known.
+const known = () => ({ ...direction(), ...(found() && { source: found() }) });
 
 function settings() {
   const [num_beams, length_penalty] = [page.num_beams, page.length_penalty].map(input => input.valueAsNumber);
@@ -119,19 +140,21 @@ async function translate() {
 }
 
 function render() {
-  const sentences = result?.sentences ?? [];
+  const sentences = result?.unchanged ? [] : result?.sentences ?? [];
   const words = sentences.flatMap((sentence, index) => [sentence.before, ...inWords(best(sentence).text,
     best(sentence).words, (text, number, start) => {
       const unsure = best(sentence).word_confidence?.[number] < UNSURE;
       return make("span", { className: unsure ? "word unsure" : "word", role: "button", tabIndex: -1, index, number, start },
         text);
     })]);
-  page.translation.replaceChildren(...words, result?.after ?? "");
+  page.translation.replaceChildren(...words, result?.unchanged ? translated() : result?.after ?? "");
   page.translation.querySelector(".word")?.setAttribute("tabindex", 0);
   const changed = sentences.flatMap(sentence => best(sentence).not_copied ?? []);
-  page.hint.textContent = changed.length ? `Check these, the model changed them: ${changed.join(", ")}`
+  page.hint.textContent = result?.unchanged ? `The text is in ${nameOf(page.target.value)} already`
+    : changed.length ? `Check these, the model changed them: ${changed.join(", ")}`
     : sentences.length ? "Click a word for alternatives" : "";
-  page.copy.disabled = !sentences.length;
+  page.copy.disabled = !result;
+  showFound();
   page.clear.disabled = !page.text.value;
   page.command.textContent = command();
   explain(current);
@@ -165,7 +188,7 @@ function offerAlternatives(word) {
   page.alternatives.style.top = `${box.bottom + scrollY + 6}px`;
   const prefix = best(sentence).text.slice(0, start).trim();
   const restOf = ({ text, word }) => text.slice(text.indexOf(word, prefix.length) + word.length);
-  latest("alternatives", "alternatives", { ...settings(), q: sentence.source, prefix, confidence: true }, list, ({ alternatives }) => {
+  latest("alternatives", "alternatives", { ...settings(), ...known(), q: sentence.source, prefix, confidence: true }, list, ({ alternatives }) => {
     const others = alternatives.filter(each => !best(sentence).text.startsWith(each.word, start)).slice(0, SHOWN);
     list.replaceChildren(...others.map(each => make("li", {}, make("button", { type: "button", onclick: () => {
       prefer(sentence, each);
@@ -183,15 +206,18 @@ const percent = probability => probability < 0.01 ? "< 1 %" : `${Math.round(100 
 
 function explain(index) {
   current = index;
-  const sentence = result?.sentences[index];
-  page.attention.hidden = !sentence;
+  const sentence = result?.unchanged ? undefined : result?.sentences[index];
+  page.attention.hidden = !sentence || best(sentence).words.length < 2;  // one word has nowhere else to look
   page.links.replaceChildren();
   page.maps.replaceChildren();
   page.ranked.replaceChildren(...(sentence?.translations ?? []).map(each => make("li", {}, make("button",
     { type: "button", ariaPressed: String(each === best(sentence)), onclick: () => prefer(sentence, each) },
     each.text, make("small", {}, ` score ${each.score.toFixed(2)}${sureness(each)}`)))));
   if (!sentence) return;
-  const query = { ...direction(), q: sentence.source, translation: best(sentence).text };
+  page.sureness.textContent = `The confidence is the ${best(sentence).calibrated ? "share of words that is expected to be " +
+    "right" : "mean probability of the words, not calibrated"}; words below one half are underlined.`;
+  if (page.attention.hidden) return;
+  const query = { ...known(), q: sentence.source, translation: best(sentence).text };
   latest("attention", "attention", query, page.links, answer => page.links.replaceChildren(wordLinks(answer)));
   if (page.heads.open)
     latest("heads", "attention", { ...query, heads: true }, page.maps, ({ heads }) =>
@@ -257,7 +283,7 @@ page.model.onchange = () => { choose(page.source.value, page.target.value, page.
 page.num_beams.onchange = page.length_penalty.onchange = translate;
 page.swap.onclick = () => {
   const text = translated();
-  choose(page.target.value, page.source.value);
+  choose(page.target.value, known().source);
   write(text);
 };
 const copy = (button, text) => navigator.clipboard?.writeText(text).then(() => {

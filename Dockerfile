@@ -11,7 +11,7 @@ RUN useradd --create-home --uid 1000 user
 WORKDIR /home/user
 COPY constraints.txt .
 RUN pip install --no-cache-dir --constraint constraints.txt \
-    tokenizers safetensors ctranslate2 sentencex \
+    tokenizers safetensors ctranslate2 sentencex eld \
     starlette pydantic uvicorn prometheus-client python-multipart turbohtml
 COPY pyproject.toml README.md LICENSE package/
 COPY vanilla_transformer package/vanilla_transformer

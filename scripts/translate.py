@@ -1,9 +1,9 @@
 """Translate text, line by line: one output line for each input line, in the same order.
 
     vanilla translate "Where is the nearest train station?"                  # into every language it knows
-    echo "Wo ist der Bahnhof?" | vanilla translate --target_lang en           # the bundled model, everyday sentences
-    echo "When does the train arrive in Berlin?" | vanilla translate --model runs/demo/model
-    vanilla translate "When does the train arrive in Berlin?" --model runs/demo/model
+    vanilla translate "Wo ist der Bahnhof?"                                  # German, found by itself: into English
+    echo "Where is the station?" | vanilla translate --target_lang fr         # standard input, into one language
+    vanilla translate --model runs/demo/model "When does the train arrive in Berlin?"
     vanilla translate --model runs/demo/model --input news.en --output news.de
     vanilla translate --model runs/demo/model --input news.en.gz --n_best 3 --scores
     vanilla translate --model runs/demo/model --input news.en --output news.de --backend ctranslate2
@@ -16,6 +16,9 @@ input order. Memory does not grow with the input. On a terminal, every line is t
 output has translations only. Three options put something and a tab before each translation, in this order: --scores
 (or --n_best) the score, --confidence how sure the model is, from 0 to 1, and --alignment the links of words. There,
 "0-0 2-1" joins word 2 of the input with word 1 of the translation; words and punctuation marks count, from 0.
+
+Without --source_lang each line decides, for a model with several source languages; one or two words rarely do. Then
+the model's first language is assumed, and the command says so. A line in the target language comes back unchanged.
 
 With --n_best N every input line has N output lines, best first. With several --target_lang it has these lines for each
 language, whose name and a tab come first.
@@ -51,7 +54,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -64,11 +67,12 @@ from vanilla_transformer.command_line.inference_arguments import DecodingArgumen
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.standard_streams import on_terminal, open_output, standard_input
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.hub.languages import Languages, choose_member, directions_of_members
-from vanilla_transformer.hub.saved_files import EVERYDAY, is_family
+from vanilla_transformer.hub.languages import LANGUAGE_NAMED, LANGUAGE_NAMES, Languages, base_of, choose_member
+from vanilla_transformer.hub.saved_files import BUNDLED, EVERYDAY, is_family
 from vanilla_transformer.safe_files.atomic_writes import partial_of
 from vanilla_transformer.safe_files.input_files import decoded_lines, kind_of, lines_in_files
 from vanilla_transformer.translation.glossary import Glossary
+from vanilla_transformer.translation.language_detection import languages_of_text
 
 
 Translate = Callable[..., Iterator[list[Hypothesis]]]  # `Translator.translate` with its options
@@ -91,7 +95,7 @@ DEFAULT_MODEL_NOTE = (
 class TranslateArguments:
     """What to translate, with which model, and where to write it."""
 
-    text: list[str] = key([], "Texts to translate; the same as words in front of all options.")
+    text: list[str] = key([], "Texts to translate; the same as TEXT, which may stand anywhere.")
     model: list[str] = key(
         [],
         "Folder of the model, or its name on the Hub: this package's, MarianMT, T5 ... Several are an ensemble. By "
@@ -124,12 +128,12 @@ class TranslateArguments:
         False, "Translate every sentence of a line by itself; for documents, whose lines are paragraphs."
     )
     source_lang: str | None = key(
-        None, "Language of the input, for a model with several and for --split_sentences; by default the model's."
+        None, "Language of the input, for a model with several; by default, or with auto, each text decides."
     )
     target_lang: list[str] = key(
         [],
-        "Language of the translations, for a model with several; or several languages. The bundled everyday without "
-        "any language translates from English into all.",
+        "Language of the translations, for a model with several; or several languages. By default, the bundled "
+        "everyday translates into all.",
     )
     zero_shot: bool = key(False, "Allow a direction that the model was not trained on.")
 
@@ -170,15 +174,15 @@ class TranslateArguments:
         if len(self.target_lang) > 1 and self.shards is not None:
             raise ValueError("--shards translates into one language: give one --target_lang, and a folder for each.")
         if not self.model:
-            self._use_default_model()
+            self.model, self.model_is_default = [EVERYDAY], True
+        if self.into_all and self.resume:
+            raise ValueError("--resume needs --target_lang: without it, the language of a text decides into how many.")
         self.shard_numbers()
 
-    def _use_default_model(self) -> None:
-        self.model, self.model_is_default = [EVERYDAY], True
-        if not self.target_lang and not self.source_lang and self.shards is None:
-            known = directions_of_members(EVERYDAY).values()
-            directions = [direction for each in known for direction in each]
-            self.target_lang = [str(direction.target) for direction in directions if direction.source == "en"]
+    @property
+    def into_all(self) -> bool:
+        """Whether each text is translated into all languages that there are for its own."""
+        return not self.target_lang and self.shards is None and is_family(self.model[0])
 
     def shard_numbers(self) -> set[int] | None:
         """Returns the numbers of `only_shards`; `None` for all shards."""
@@ -238,6 +242,29 @@ class TranslateArguments:
         }
 
 
+def is_model(word: str) -> bool | None:
+    """Whether a word is the name of a model; `None` for one that may be a text, too."""
+    if "/" in word or word in (EVERYDAY, *BUNDLED) or Path(word).exists():
+        return True
+    return None if re.fullmatch(r"\w[\w.-]*\w", word, re.ASCII) else False
+
+
+def is_language(word: str) -> bool | None:
+    """Whether a word is the name of a language; `None` for one that may be a text, too."""
+    if word.lower() in LANGUAGE_NAMED or re.fullmatch(r"[a-z]{2,3}[-_]\w+", word):
+        return True
+    return word in LANGUAGE_NAMES or (None if re.fullmatch(r"[a-z]{2,3}", word) else False)
+
+
+# Which words after an option with several values are its values.
+VALUES = {
+    "model": is_model,
+    "input": lambda word: not re.search(r"\s", word) or Path(word).exists(),
+    "target_lang": is_language,
+    "only_shards": lambda word: word[0].isdecimal(),
+}
+
+
 def require_lines(files: list[str]) -> None:
     """Refuses files whose markup or time codes a translation line by line would destroy."""
     for file in files:
@@ -248,17 +275,10 @@ def require_lines(files: list[str]) -> None:
             )
 
 
-def texts_as_option(words: list[str]) -> list[str]:
-    """Puts --text before the words in front of all options, unless the first one is a recipe."""
-    is_recipe = bool(words) and Path(words[0]).suffix in (".yaml", ".yml")
-    return words if is_recipe or not words or words[0].startswith("-") else ["--text", *words]
-
-
 def main(argv: list[str] | None = None) -> None:
     with errors_as_sentences():
         types = [TranslateArguments, DecodingArguments, LoadingArguments, WorkerArguments]
-        words = texts_as_option(list(sys.argv[1:] if argv is None else argv))
-        options, decoding, loading, workers = parse_arguments(types, __doc__, words)
+        options, decoding, loading, workers = parse_arguments(types, __doc__, argv, texts=VALUES)
         if options.shards is not None:
             translate_corpus(options, decoding, loading, workers)
             return
@@ -335,8 +355,9 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
                 **vars(loading),
             )
             translate: Translate = partial(translator.translate, **generation)
-            if len(options.target_lang) > 1:
-                translate = partial(translate_into_each, translate, options.target_lang, translator.window)
+            if len(options.target_lang) > 1 or options.into_all:
+                targets_of = partial(targets_of_text, translator, options)
+                translate = partial(translate_into_each, translate, targets_of, translator.window)
             finished = 0
             if options.resume:
                 again = partial(_texts_of, translate)
@@ -345,7 +366,9 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
             if interactive:
                 print("Type a text and press Enter; Ctrl-D ends.", file=sys.stderr)
             left = lines if total is None else Counted(lines, total - finished)
+            said: set[str] = set()
             for hypotheses in translate(left, progress=show_progress):
+                say_language(hypotheses[0], said)
                 file.write(output_lines(hypotheses, options.details))
                 file.flush()
     except KeyboardInterrupt:
@@ -357,20 +380,46 @@ def translate_lines(options: TranslateArguments, decoding: DecodingArguments, lo
         raise
 
 
+def targets_of_text(translator: Translator, options: TranslateArguments, text: str) -> list[str]:
+    """Returns the languages into which a text is translated: those given, or all that there are for its own."""
+    if options.target_lang:
+        return options.target_lang
+    (source, _), _ = languages_of_text(text, Languages(options.source_lang), translator.directions)
+    return [str(direction.target) for direction in translator.directions if direction.source == source]
+
+
 def translate_into_each(
-    translate: Translate, targets: list[str], window: int, lines: Iterable[str], **options: Any
+    translate: Translate, targets_of: Callable[[str], list[str]], window: int, lines: Iterable[str], **options: Any
 ) -> Iterator[list[Hypothesis]]:
     """Translates each line into several languages, whose names stand in front of the translations."""
     numbered = enumerate(lines, start=1)
     while group := list(islice(numbered, window)):
-        numbers, texts = zip(*group, strict=True)
-        of_targets = [list(translate(texts, target_lang=target, numbers=numbers, **options)) for target in targets]
-        for of_line in zip(*of_targets, strict=True):
-            yield [
-                replace(hypothesis, text=f"{target}\t{hypothesis.text}")
-                for target, hypotheses in zip(targets, of_line, strict=True)
-                for hypothesis in hypotheses
-            ]
+        targets = [targets_of(text) for _, text in group]
+        translated: list[list[Hypothesis]] = [[] for _ in group]
+        for target in dict.fromkeys(chain.from_iterable(targets)):
+            indices = [index for index, languages in enumerate(targets) if target in languages]
+            numbers, texts = zip(*(group[index] for index in indices), strict=True)
+            translations = translate(texts, target_lang=target, numbers=numbers, **options)
+            for index, hypotheses in zip(indices, translations, strict=True):
+                translated[index] += [replace(each, text=f"{target}\t{each.text}") for each in hypotheses]
+        yield from translated
+
+
+def say_language(hypothesis: Hypothesis, said: set[str]) -> None:
+    """Says once which language was found, on a terminal, and which one was assumed or needed no translation."""
+    if hypothesis.detected is None or not hypothesis.text:
+        return
+    name = LANGUAGE_NAMES.get(base_of(hypothesis.detected.language), hypothesis.detected.language)
+    if not hypothesis.detected.is_certain:
+        sentence = f"The text does not tell its language: {name} is assumed (--source_lang sets it)."
+    elif hypothesis.unchanged:
+        sentence = f"The text is in {name} already: it comes back unchanged."
+    else:
+        sentence = f"Source language: {name}."
+    is_plain = hypothesis.detected.is_certain and not hypothesis.unchanged
+    if sentence not in said and (on_terminal(sys.stderr) or not is_plain):
+        print(sentence, file=sys.stderr)
+    said.add(sentence)
 
 
 def read_lines(files: list[str]) -> Iterator[str]:

@@ -30,7 +30,7 @@ LIBRARIES = {
     "hub": {"peft"},
     "converters": {"ctranslate2", "onnxruntime"},
     "engines": {"ctranslate2"},
-    "translation": {"sentencex"},
+    "translation": {"eld", "sentencex"},
     "command_line": {"yaml"},
     "bulk_translation": {"pyarrow", "ray"},
     # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.

@@ -13,6 +13,7 @@ from vanilla_transformer.command_line.dataclass_parser import DataclassParser, a
 from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
 from vanilla_transformer.command_line.program import program_name
 from vanilla_transformer.command_line.recipe_files import find_recipe, read_recipe
+from vanilla_transformer.command_line.texts import IsValue, take_texts
 from vanilla_transformer.models.spelling import suggestion
 
 
@@ -30,7 +31,9 @@ class _Parser(DataclassParser):
         raise ValueError(f"{message} (see --help).")
 
 
-def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str] | None = None) -> tuple:
+def parse_arguments(
+    types: Sequence[type], description: str, argv: Sequence[str] | None = None, *, texts: IsValue | None = None
+) -> tuple:
     """Returns one instance of each dataclass from the command line. Its first word may be a recipe.
 
     A recipe is a YAML file, or the name of one that comes with the package. It has the same keys as the command line,
@@ -40,9 +43,10 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
         types: The dataclasses.
         description: The text above the options in `--help`.
         argv: The words of the command line; those of this process by default.
+        texts: If given, words that are neither options nor their values are the option `text`, see `take_texts`.
     """
     words = list(sys.argv[1:] if argv is None else argv)
-    usage = "%(prog)s [RECIPE] [options]"
+    usage = f"%(prog)s [{'RECIPE' if texts is None else 'TEXT ...'}] [options]"
     parser = _Parser(
         types,
         prog=program_name(),
@@ -54,12 +58,19 @@ def parse_arguments(types: Sequence[type], description: str, argv: Sequence[str]
     )
     known = {action.dest for action in parser._actions}
     arrange(parser, types)
-    recipe = {}
+    recipe: dict[str, Any] = {}
+    found: list[str] = []
+    if texts is not None:
+        is_recipe = bool(words) and words[0].endswith((".yaml", ".yml"))
+        found, others = take_texts(words[is_recipe:], parser._actions, texts)
+        words = [*words[:is_recipe], *others]
     if words and not words[0].startswith("-"):
         recipe = read_recipe(find_recipe(words.pop(0)), known)
         _drop_replaced(recipe, words)
         actions = {action.dest: action for action in reversed(parser._actions)}  # reversed: not the form --no_...
         parser.set_defaults(**{name: _as_typed(name, value, actions[name]) for name, value in recipe.items()})
+    if found:
+        parser.set_defaults(text=found)
     for name, value in _given(words).items():
         if name not in known and (advice := _advice(name, value, known)):
             raise ValueError(f"'--{name}' is not an option: {advice}.")

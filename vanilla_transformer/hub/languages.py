@@ -47,6 +47,15 @@ class Languages(NamedTuple):
 FIELDS = ("source_lang", "target_lang")  # of a config and of a tokenizer, in the order of `Languages`
 DIRECTIONS = "directions"  # of the config of a model with several
 Directions = tuple[Languages, ...]
+# Names of languages, for people. Others are shown by their code.
+LANGUAGE_NAMES = {
+    **{"ar": "Arabic", "cs": "Czech", "da": "Danish", "de": "German", "en": "English", "es": "Spanish"},
+    **{"fi": "Finnish", "fr": "French", "hi": "Hindi", "hu": "Hungarian", "it": "Italian", "ja": "Japanese"},
+    **{"ko": "Korean", "nl": "Dutch", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian"},
+    **{"ru": "Russian", "sv": "Swedish", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese"},
+}
+LANGUAGE_NAMED = {name.lower(): code for code, name in LANGUAGE_NAMES.items()}
+MOST_SHOWN = 20  # languages in a message
 
 
 def languages_of(config: "PreTrainedConfig", tokenizer: "PreTrainedTokenizerBase | None" = None) -> Languages:
@@ -119,6 +128,7 @@ def choose_member(family: str, given: Languages) -> str:
     """
     members = directions_of_members(family)
     known = [direction for directions in members.values() for direction in directions]
+    given = known_languages(known, given, family)
     fitting = fitting_directions(known, given)
     names = [name for name, directions in members.items() if set(directions) & set(fitting)]
     if len(names) == 1:
@@ -166,7 +176,7 @@ def find_direction(directions: Iterable[Languages], given: Languages, model: str
         model: The model's name, for the message.
     """
     known = list(directions)
-    fitting = fitting_directions(known, given)
+    fitting = fitting_directions(known, known_languages(known, given, model))
     if len(fitting) == 1:
         return fitting[0]
     names = ", ".join(map(str, known))
@@ -193,13 +203,57 @@ def agreed_languages(given: Languages, recorded: Languages, model: str | Path) -
     return Languages(*(option or language for option, language in zip(given, recorded, strict=True)))
 
 
+def known_languages(directions: Iterable[Languages], given: Languages, model: str | Path = "the model") -> Languages:
+    """Returns the given languages in a model's own spelling, and refuses others.
+
+    Args:
+        directions: The directions of the model.
+        given: The languages that are given.
+        model: The model's name, for the message.
+    """
+    known = list(dict.fromkeys(str(language) for direction in directions for language in direction))
+
+    def spelled(language: str | None) -> str | None:
+        # "en" can't be compared with the languages of a model from "eng" into "deu".
+        of_another_kind = len(known) == 2 and all(not differ(code, language) for code in known if language)
+        if language is None or (of_another_kind and language.lower() not in LANGUAGE_NAMED):
+            return language
+        return find_language(language, known, model)
+
+    return Languages(*map(spelled, given))
+
+
+def find_language(name: str, known: Sequence[str], model: str | Path = "the model") -> str:
+    """Returns a model's own spelling of a language: `"zh"` for `"zh-CN"` or `"zh-Hans"`. Refuses other languages.
+
+    Args:
+        name: The language that is given.
+        known: The languages of the model.
+        model: Its name, for the message.
+    """
+    if name in known:
+        return name
+    same = [code for code in known if base_of(code) == base_of(name)]
+    if len(same) == 1:
+        return same[0]
+    meant = LANGUAGE_NAMED.get(name.lower())
+    hint = "".join(f" (did you mean {code!r}?)" for code in known if base_of(code) == meant)
+    shown = ", ".join((same or known)[:MOST_SHOWN]) + (" and others" if len(same or known) > MOST_SHOWN else "")
+    raise ValueError(f"{name!r} is not a language of {model}{hint}: choose one of {shown}.")
+
+
+def base_of(language: str) -> str:
+    """Returns the name of a language without region and script: `"zh"` of `"zh-Hans"`."""
+    return re.split("[-_]", language)[0].lower()
+
+
 def differ(language: str, other: str) -> bool:
     """Whether two names are certainly those of different languages.
 
     Regions and scripts do not count, as in `"de"` and `"de_AT"`. Names of different kinds, such as `"de"` and `"deu"`
     or `"german"`, can't be compared.
     """
-    first, second = (re.split("[-_]", name)[0].lower() for name in (language, other))
+    first, second = base_of(language), base_of(other)
     return first != second and min(len(first), 4) == min(len(second), 4)
 
 

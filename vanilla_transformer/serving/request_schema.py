@@ -32,7 +32,7 @@ class ModelRequest(BaseModel):
     model_config = ConfigDict(strict=False, extra="ignore")
 
     q: Any
-    source: str = Field(description="Source language; auto if the server has only one.", examples=["en"])
+    source: str = Field(description="Source language; auto finds it in the text.", examples=["en"])
     target: str = Field(description="Target language.", examples=["de"])
     api_key: str | None = Field(None, description="Key, if the server needs one.")
     model: str | None = Field(None, description="Name of the model, if there are several for the languages.")

@@ -11,10 +11,10 @@ import re
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, NoReturn, TextIO, TypeVar
+from typing import Any, TextIO, TypeVar
 
 from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.applications import Starlette
@@ -27,7 +27,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from vanilla_transformer.hub.languages import LANGUAGE_NAMES
 from vanilla_transformer.hub.saved_files import LoadingError
+from vanilla_transformer.translation.language_detection import AUTO, Detection
 from vanilla_transformer.translation.long_texts import Pieces
 from vanilla_transformer.translation.translator import Hypothesis
 from vanilla_transformer.translation.words import spelled, word_spans
@@ -59,14 +61,8 @@ from .web_pages import SecureHeaders, page_routes
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 SHOWN_WORD = re.compile(r"\w+(?:[-'’]\w+)*|\S")  # of a list to choose from: T-Shirt, not T
+_MARKUP = re.compile(r"<[^<>]*>")
 TRANSLATORS = {"text": translate_text, "html": translate_html}
-# Names of languages, for clients that show them. Others are shown by their code.
-LANGUAGE_NAMES = {
-    **{"ar": "Arabic", "cs": "Czech", "da": "Danish", "de": "German", "en": "English", "es": "Spanish"},
-    **{"fi": "Finnish", "fr": "French", "hi": "Hindi", "hu": "Hungarian", "it": "Italian", "ja": "Japanese"},
-    **{"ko": "Korean", "nl": "Dutch", "no": "Norwegian", "pl": "Polish", "pt": "Portuguese", "ro": "Romanian"},
-    **{"ru": "Russian", "sv": "Swedish", "tr": "Turkish", "uk": "Ukrainian", "vi": "Vietnamese", "zh": "Chinese"},
-}
 
 
 @dataclass
@@ -106,17 +102,20 @@ class Service:
 
     def accept(
         self, query: DecodingRequest, texts: list[str], alternatives: int = 0, prefix: str = ""
-    ) -> ModelTranslator:
-        """Checks a request for translations; returns what translates."""
+    ) -> list[ModelTranslator]:
+        """Checks a request for translations; returns a translator for each text."""
         self.limits.require_texts(texts, prefix)
-        model = self.catalogue.find(query.source, query.target, query.model)
-        beams = query.num_beams or model.num_beams
-        if alternatives >= beams:
-            raise RequestError(400, f"alternatives={alternatives} is too many: a beam of {beams} finds {beams - 1}.")
+        translators = []
+        for text in texts or [""]:
+            direction, found = self.catalogue.languages_of(_MARKUP.sub(" ", text), query.source, query.target)
+            model = self.catalogue.find(direction, query.model)
+            if alternatives >= (beams := query.num_beams or model.num_beams):
+                sentence = f"alternatives={alternatives} is too many: a beam of {beams} finds {beams - 1}."
+                raise RequestError(400, sentence)
+            translators.append(ModelTranslator(model, alternatives + 1, query.decoding, direction, found))
         self.metrics.accepted.inc()
         self.metrics.characters.inc(sum(map(len, texts)))
-        direction = self.catalogue.direction(query.source, query.target)
-        return ModelTranslator(model, alternatives + 1, query.decoding, direction)
+        return translators[: len(texts)]
 
     async def finish(self, work: Coroutine[Any, Any, T]) -> T:
         """Waits for the translations of a request that was accepted."""
@@ -129,10 +128,9 @@ class Service:
     async def translate(self, query: TranslationRequest) -> dict[str, Any]:
         """Answers `/translate`."""
         texts = [query.q] if isinstance(query.q, str) else query.q
-        translator = self.accept(query, texts, query.alternatives)
-        translators = [replace(translator, best=[]) for _ in texts]
+        translators = self.accept(query, texts, query.alternatives)
         pairs = zip(texts, translators, strict=True)
-        ranked = await self.finish(gather([TRANSLATORS[query.format](*pair) for pair in pairs]))
+        ranked = await self.finish(gather([_translated(*pair, query.format) for pair in pairs]))
         fields: dict[str, list[Any]] = {"translatedText": [texts[0] for texts in ranked]}
         if query.alternatives:
             fields["alternatives"] = [texts[1:] for texts in ranked]
@@ -141,14 +139,16 @@ class Service:
             fields["confidence"] = [Hypothesis("", words=tuple(of_text)).confidence for of_text in words]
         if any(changed := [[value for each in one.best for value in each.not_copied] for one in translators]):
             fields["not_copied"] = changed
+        fields |= _languages_json(query, translators)
         answer = {name: values[0] if isinstance(query.q, str) else values for name, values in fields.items()}
-        return answer | ({"calibrated": translator.model.is_calibrated} if query.confidence else {})
+        are_calibrated = all(one.model.is_calibrated for one in translators)
+        return answer | ({"calibrated": are_calibrated} if query.confidence else {})
 
     async def sentences(self, query: SentencesRequest) -> dict[str, Any]:
         """Answers `/sentences`: each sentence with its translations. Joined with what is `before` each and `after`
         the last, the best translations are the translation of the text."""
-        translator = self.accept(query, [query.q], query.alternatives)
-        pieces = Pieces.of(query.q, translator.language)
+        (translator,) = self.accept(query, [query.q], query.alternatives)
+        pieces = Pieces([query.q]) if translator.is_unchanged else Pieces.of(query.q, translator.language)
         ranked = await self.finish(translator.hypotheses(pieces.texts))
         text = pieces.join([hypotheses[0].text for hypotheses in ranked], translator.target_language)
         answer, end = [], 0
@@ -158,11 +158,14 @@ class Service:
             translations = [_shown(hypothesis) for hypothesis in reversed(found.values())]
             answer.append({"before": text[end:start], "source": sentence, "translations": translations})
             end = start + len(hypotheses[0].text)
-        return {"sentences": answer, "after": text[end:]}
+        about = {name: value for name, (value,) in _languages_json(query, [translator]).items()}
+        return {"sentences": answer, "after": text[end:], **about}
 
     async def alternatives(self, query: ContinuationRequest) -> dict[str, Any]:
         """Answers `/alternatives`: translations that go on with different words after a prefix."""
-        translator = self.accept(query, [query.q], prefix=query.prefix)
+        (translator,) = self.accept(query, [query.q], prefix=query.prefix)
+        if translator.is_unchanged:
+            raise RequestError(400, "The text is in the target language: there is nothing to translate.")
         work = translator.continue_with(query.q, query.prefix, query.alternatives)
         answer: dict[str, dict[str, Any]] = {}
         for probability, hypothesis in await self.finish(work):
@@ -176,8 +179,10 @@ class Service:
     async def attention(self, query: AttentionRequest) -> Response:
         """Answers `/attention`."""
         self.limits.require_texts([query.q], query.translation)
-        model = self.catalogue.find(query.source, query.target, query.model)
-        translator = ModelTranslator(model, direction=self.catalogue.direction(query.source, query.target))
+        direction, _ = self.catalogue.languages_of(query.q, query.source, query.target)
+        translator = ModelTranslator(self.catalogue.find(direction, query.model), direction=direction)
+        if translator.is_unchanged:
+            raise RequestError(400, "The text is in the target language: there is no attention.")
         read = partial(_attention_json, heads=query.heads)
         work = translator.attend(query.q, query.translation, read, heads=query.heads)
         return Response(await within(self.limits.max_seconds, work), media_type="application/json")
@@ -204,10 +209,10 @@ class Service:
         """Answers `/metrics`."""
         return Response(self.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
-    async def detect(self, query: DetectionRequest) -> NoReturn:
-        """Answers `/detect`: never with a guess."""
-        sources = ", ".join(self.catalogue.sources)
-        raise RequestError(400, f"This server translates from {sources} and detects no languages: send the source.")
+    async def detect(self, query: DetectionRequest) -> list[dict[str, Any]]:
+        """Answers `/detect`."""
+        self.limits.require_texts([query.q])
+        return [_detection_json(self.catalogue.detect(query.q))]
 
 
 async def gather(coroutines: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -300,7 +305,7 @@ def make_app(
 def _api_routes(service: Service) -> list[Route]:
     table = [
         ApiRoute("POST", "/translate", service.translate, "Translate texts", TranslationRequest),
-        ApiRoute("POST", "/detect", service.detect, "Detect a language: always refused", DetectionRequest),
+        ApiRoute("POST", "/detect", service.detect, "Detect the language of a text", DetectionRequest),
         ApiRoute("GET", "/languages", service.languages, "List the languages, and what each can be translated into"),
         ApiRoute("GET", "/models", service.models, "List the models, and the limits of requests"),
         ApiRoute("POST", "/sentences", service.sentences, "Translate a text, with n-best lists", SentencesRequest),
@@ -369,6 +374,26 @@ def _attention_json(sentence: str, hypothesis: Hypothesis, heads: bool) -> bytes
         return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode()
     except ValueError as error:  # a variant whose attention is no full matrix
         raise RequestError(400, str(error)) from error
+
+
+async def _translated(text: str, translator: ModelTranslator, format: str) -> list[str]:
+    """Returns the translations of a text; of a text in the target language, the text itself."""
+    return [text] if translator.is_unchanged else await TRANSLATORS[format](text, translator)
+
+
+def _languages_json(query: DecodingRequest, translators: Sequence[ModelTranslator]) -> dict[str, list[Any]]:
+    """Which language was found in each text, and which texts are in the target language."""
+    fields: dict[str, list[Any]] = {}
+    if query.source == AUTO:
+        fields["detectedLanguage"] = [_detection_json(one.found) for one in translators if one.found]
+    if any(one.is_unchanged for one in translators):
+        fields["unchanged"] = [one.is_unchanged for one in translators]
+    return fields
+
+
+def _detection_json(found: Detection) -> dict[str, Any]:
+    """A detected language in LibreTranslate's form, with its confidence in percent."""
+    return {"language": found.language, "confidence": round(100 * found.confidence, 1)}
 
 
 def _shown(hypothesis: Hypothesis) -> dict[str, Any]:

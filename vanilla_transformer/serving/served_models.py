@@ -20,6 +20,7 @@ from vanilla_transformer.hub.saved_files import find_file
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.translation.confidence import CALIBRATION
 from vanilla_transformer.translation.language_conventions import TagError
+from vanilla_transformer.translation.language_detection import Detection, detect, is_unchanged, languages_of_text
 from vanilla_transformer.translation.translator import Hypothesis, Translator
 from vanilla_transformer.translation.words import WordAttention, word_attention
 
@@ -280,33 +281,34 @@ class Catalogue:
             raise RequestError(400, f"There is no model {shown(name)}: choose one of {', '.join(self.by_name)}.")
         return self.by_name[name]
 
-    def find(self, source: str, target: str, name: str | None = None) -> ServedModel:
+    def find(self, direction: Languages, name: str | None = None) -> ServedModel:
         """Returns the model for a request.
 
         Args:
-            source: Source language; `"auto"` if there is only one.
-            target: Target language.
+            direction: Its languages; if they are the same, no model is needed and any will do.
             name: Name of the model; by default the first one for these languages.
         """
-        direction = self.direction(source, target)
         for model in self.models if name is None else [self.named(name)]:
-            if direction in model.directions:
+            if direction in model.directions or is_unchanged(direction):
                 return model
         pairs = ", ".join(map(str, self.directions))
-        raise RequestError(
-            400, f"source={shown(source)} and target={shown(target)} are not offered: the server translates {pairs}."
-        )
+        source, target = map(shown, map(str, direction))
+        raise RequestError(400, f"source={source} and target={target} are not offered: the server translates {pairs}.")
 
-    def direction(self, source: str, target: str) -> Languages:
-        """Returns the languages of a request, whose source may be `"auto"`."""
-        return Languages(self._only_source() if source == "auto" else source, target)
-
-    def _only_source(self) -> str:
-        if len(self.sources) > 1:
-            raise RequestError(
-                400, f"source='auto': this server detects no languages, send one of {', '.join(self.sources)}."
+    def languages_of(self, text: str, source: str, target: str) -> tuple[Languages, Detection]:
+        """Returns the languages of a text, and how its source was found if `source` is `"auto"`."""
+        try:
+            languages, found = languages_of_text(
+                text, Languages(source, target), tuple(self.directions), "this server"
             )
-        return self.sources[0]
+        except ValueError as error:
+            raise RequestError(400, str(error)) from error
+        language = languages.source or self.sources[0]
+        return Languages(language, languages.target), found or Detection(language, 0.0)
+
+    def detect(self, text: str) -> Detection:
+        """Returns the language of a text, of all that the models read or write."""
+        return detect(text, list(dict.fromkeys([*self.sources, *(str(each.target) for each in self.directions)])))
 
 
 @dataclass
@@ -318,6 +320,7 @@ class ModelTranslator:
         n_best: Number of translations.
         decoding: Options of `Translator.translate` that override the model's.
         direction: The languages; needed for a model with several directions.
+        found: The source language as it was found in the text.
         best: Gets the best translation of each sentence.
     """
 
@@ -325,7 +328,13 @@ class ModelTranslator:
     n_best: int = 1
     decoding: Mapping[str, Any] = field(default_factory=dict)
     direction: Languages | None = None
+    found: Detection | None = None
     best: list[Hypothesis] = field(default_factory=list)
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the text is in the target language."""
+        return self.direction is not None and is_unchanged(self.direction)
 
     @property
     def language(self) -> str:
@@ -343,6 +352,9 @@ class ModelTranslator:
         return {"source_lang": self.language, "target_lang": self.target_language}
 
     async def hypotheses(self, sentences: Sequence[str]) -> list[list[Hypothesis]]:
+        if self.is_unchanged:
+            words = () if self.decoding.get("confidence") else None
+            return [[Hypothesis(text, 0.0, words=words, unchanged=True)] for text in sentences]
         return await self.model.translate(sentences, self.n_best, **self.languages, **self.decoding)
 
     async def translate(self, sentences: Sequence[str]) -> list[list[str]]:

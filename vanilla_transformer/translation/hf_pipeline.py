@@ -26,7 +26,8 @@ class TranslationPipeline(Pipeline):
     Texts are split into sentences if sentencex is installed and the model records its languages, except with options
     for single sentences (`n_best`, `prefix`, `attention`). `split_sentences=False` turns it off.
 
-    `src_lang` and `tgt_lang` are the languages of a model with several, as in the library's pipeline.
+    `src_lang` and `tgt_lang` are the languages of a model with several, as in the library's pipeline. Without
+    `src_lang` the text decides, and the output has what was found. A text in `tgt_lang` is marked as `unchanged`.
 
     Args:
         target_tokenizer: The target's tokenizer, for a model object with separate vocabularies. By default it is
@@ -77,9 +78,11 @@ class TranslationPipeline(Pipeline):
 
     def postprocess(self, outputs: dict[str, list[Hypothesis]]) -> list[dict[str, Any]] | dict[str, Any]:
         results: list[dict[str, Any]] = [
-            {"translation_text": hypothesis.text, "score": hypothesis.score}
-            | ({"not_copied": hypothesis.not_copied} if hypothesis.not_copied else {})
-            for hypothesis in outputs["hypotheses"]
+            {"translation_text": each.text, "score": each.score}
+            | ({"not_copied": each.not_copied} if each.not_copied else {})
+            | ({"src_lang": each.detected.language} if each.detected else {})
+            | ({"unchanged": True} if each.unchanged else {})
+            for each in outputs["hypotheses"]
         ]
         return results if len(results) > 1 else results[0]
 

@@ -14,8 +14,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from vanilla_transformer.hub.languages import Directions, Languages, directions_of, fitting_directions
+from vanilla_transformer.hub.languages import Directions, Languages, directions_of, find_language, fitting_directions
 from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags
+
+from .language_detection import AUTO, Detection, is_unchanged, languages_of_text
 
 
 if TYPE_CHECKING:
@@ -58,23 +60,30 @@ class Convention:
         match = _TAG.match(text) if self.directions or self.targets else None
         return (Languages(None, match[1]), text[match.end() :]) if match else (Languages(), text)
 
-    def untagged(self, text: str, given: Languages, *, zero_shot: bool = False) -> tuple[str, Languages]:
-        """Returns a text without its tag, and its languages. A tag that contradicts the given languages is refused.
+    def untagged(
+        self, text: str, given: Languages, *, zero_shot: bool = False
+    ) -> tuple[str, Languages, Detection | None]:
+        """Returns a text without its tag, its languages, and how the source language was found.
+
+        A tag that contradicts the given languages is refused.
 
         Args:
             text: A text, with a tag in front or without.
-            given: As of `resolve`.
+            given: As of `resolve`; the source may be `"auto"`.
             zero_shot: As of `resolve`.
         """
         tag, untagged = self.split_tag(text)
         for side, of_tag, language in zip(("source_lang", "target_lang"), tag, given, strict=True):
-            if of_tag and language and of_tag != language and self._code(of_tag) != self._code(language):
+            if of_tag and language not in (None, AUTO, of_tag) and self._code(of_tag) != self._code(language):
                 raise TagError(
                     f"{text:.30}... asks for {of_tag!r}, and {side} is {language!r}: leave out one of them."
                 )
-        languages = Languages(given.source or tag.source, given.target or tag.target)
+        languages = Languages(tag.source or given.source, given.target or tag.target)
         try:
-            return untagged, self.resolve(languages, zero_shot=zero_shot)
+            languages, detected = languages_of_text(untagged, languages, self.directions)
+            if not is_unchanged(languages):
+                languages = self.resolve(languages, zero_shot=zero_shot)
+            return untagged, languages, detected
         except ValueError as error:
             raise TagError(str(error)) if any(tag) else error from None
 
@@ -105,14 +114,7 @@ class Convention:
 
     def _code(self, language: str) -> str:
         """Returns the model's own name of a language, such as `de_DE` for `de`."""
-        if not self.targets or language in self.targets:
-            return language
-        similar = [code for code in self.targets if code.split("_")[0] == language]
-        if len(similar) == 1:
-            return similar[0]
-        known = similar or self.targets
-        shown = ", ".join(known[:20]) + (" and others" if len(known) > 20 else "")
-        raise ValueError(f"The model has no language {language!r}: give one of {shown}.")
+        return find_language(language, self.targets) if self.targets else language
 
 
 class LanguageTags(Convention):

@@ -10,6 +10,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from vanilla_transformer.hub.languages import base_of
+
 
 MAX_SOURCE_TOKENS = 1024  # of a text that is translated in one piece, unless the user sets another limit
 _WHITE_SPACE = re.compile(r"\s")
@@ -65,7 +67,7 @@ class Pieces:
             translations: One for each of `texts`.
             language: Their language. In most there is a space between two sentences, also if the source has none.
         """
-        separator = "" if language is not None and _code(language) in _WITHOUT_SPACES else " "
+        separator = "" if language is not None and base_of(language) in _WITHOUT_SPACES else " "
         text, remaining = "", iter(translations)
         for part in self.parts:
             before, sentence, after = trimmed(part)
@@ -88,7 +90,7 @@ def split_sentences(text: str, language: str) -> list[str]:
     """
     pieces = []
     for line in text.splitlines(keepends=True):
-        pieces += _split_line(line, _code(language))
+        pieces += _split_line(line, base_of(language))
     return pieces
 
 
@@ -112,11 +114,6 @@ def _split_line(line: str, language: str) -> list[str]:
         pieces.append(line[end:sentence_end])
         end = sentence_end
     return [*pieces[:-1], (pieces[-1] if pieces else "") + line[end:]]
-
-
-def _code(language: str) -> str:
-    """The language without region and script: `"zh"` of `"zh-Hans"`."""
-    return re.split("[-_]", language)[0].lower()
 
 
 def split_into_chunks(text: str, language: str, length: Callable[[str], int], limit: int) -> list[str]:

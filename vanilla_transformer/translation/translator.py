@@ -48,6 +48,7 @@ from .confidence import Calibration, Word, calibration_of, words_of
 from .copied_parts import CopiedParts, protected_pair, restored
 from .glossary import Glossary, continuing_tokens
 from .language_conventions import Convention, convention_of
+from .language_detection import Detection, is_unchanged
 from .long_texts import MAX_SOURCE_TOKENS, Pieces
 from .words import pharaoh, word_attention
 
@@ -103,6 +104,9 @@ class Hypothesis:
         words: The words with their log-probability and confidence; `None` unless translated with confidence.
         is_calibrated: Whether the confidence is that of a calibrated model, or bare probabilities.
         not_copied: Addresses, numbers and the like that the translation changes, because the model lost a placeholder.
+        detected: The source language, if the text or the order of the model's directions decided; `None` if it was
+            given or is the only one.
+        unchanged: Whether the text is in the target language, so that `text` is the text itself.
     """
 
     text: str
@@ -119,6 +123,8 @@ class Hypothesis:
     words: tuple[Word, ...] | None = None
     is_calibrated: bool = False
     not_copied: tuple[str, ...] = ()
+    detected: Detection | None = None
+    unchanged: bool = False
 
     @property
     def confidence(self) -> float | None:
@@ -393,9 +399,11 @@ class Translator:
                 score is the sum of the sentences'.
             glossary: Terms and their translations, as a `Glossary` or a dict: one for all texts, or one (or `None`)
                 for each text. A translation contains the target term for each source term of its text.
-            source_lang: The language of the texts, or of each text, if the model has several.
+            source_lang: The language of the texts, or of each text, if the model has several. Without it, or with
+                `"auto"`, the text decides: see `Hypothesis.detected`.
             target_lang: The language of the translations, or of each, if the model has several. A text may also have
-                a tag in front, which must agree: `>>de<< Hello.` The tag is no part of the text.
+                a tag in front, which must agree: `>>de<< Hello.` The tag is no part of the text. A text in this
+                language comes back unchanged.
             zero_shot: Whether the model may be asked for a direction that it was not trained on.
             numbers: The numbers of the texts in warnings and errors; by default they count from 1.
             generation: Options of `generate` and of the search. By default `num_beams` and `length_penalty` come from
@@ -404,10 +412,7 @@ class Translator:
                 `iterations`, `length_candidates`, `length_ratio` and `length_alpha`. By default they are its own, or
                 10, 5, 1 and 1.
         """
-        if isinstance(texts, str):
-            raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
-        if isinstance(texts, Mapping | bytes) or not isinstance(texts, Iterable):
-            raise ValueError(f"{texts!r:.50} is a {type(texts).__name__}: give a text, or a list of texts.")
+        require_several(texts)
         split_sentences = self.split_sentences if split_sentences is None else split_sentences
         if split_sentences:
             _require_sentences(n_best=n_best, prefix=prefix, attention=attention, alignment=alignment)
@@ -439,7 +444,7 @@ class Translator:
             empty = replace(empty, alignment_weights=())
         if isinstance(target_lang, str) and isinstance(source_lang, str | None):
             # refuses now what all texts would be refused for
-            self._convention.resolve(Languages(source_lang, target_lang), zero_shot=zero_shot)
+            self._convention.untagged("", Languages(source_lang, target_lang), zero_shot=zero_shot)
         requests = requests_of(texts, prefix, glossary, source_lang, target_lang)
         numbered = (
             (number, self._untagged(number, request, zero_shot))
@@ -526,10 +531,10 @@ class Translator:
     # --- languages of texts ---
 
     def _untagged(self, number: int, request: "Request", zero_shot: bool) -> "Request":
-        """Returns a request without the tag of its text, and with languages that follow from tag and model."""
+        """Returns a request without the tag of its text, with the languages of tag, text and model."""
         _require_text(number, request.text)
-        text, languages = self._convention.untagged(request.text, request.languages, zero_shot=zero_shot)
-        return replace(request, text=text, languages=languages)
+        text, languages, detected = self._convention.untagged(request.text, request.languages, zero_shot=zero_shot)
+        return replace(request, text=text, languages=languages, detected=detected)
 
     # --- sentences of texts ---
 
@@ -555,7 +560,10 @@ class Translator:
         def requests() -> "Iterator[tuple[int, Request]]":
             for number, request in numbered:
                 _require_text(number, request.text)
-                pieces = Pieces.of(request.text, language or request.languages.source or "en", **how)
+                if request.is_unchanged:
+                    pieces = Pieces([request.text])
+                else:
+                    pieces = Pieces.of(request.text, language or request.languages.source or "en", **how)
                 cut.append((pieces, request.languages.target or self.languages.target))
                 for text, prefix in zip(pieces.texts or [""], chain([request.prefix], repeat(None)), strict=False):
                     yield number, replace(request, text=text, prefix=prefix)
@@ -600,7 +608,11 @@ class Translator:
             translate = partial(stage.translate, through=translate, again=partial(of_model, bar=_NoBar()))
         with bar:
             while window := list(islice(numbered, self.window)):
-                yield from translate(window)
+                found = iter(translate([item for item in window if not item[1].is_unchanged]))
+                for _, request in window:
+                    unchanged = [replace(empty, text=request.text, unchanged=True)] * decoding.n_best
+                    hypotheses = unchanged if request.is_unchanged else next(found)
+                    yield [replace(each, detected=request.detected) for each in hypotheses]
 
     def _translate_window(
         self,
@@ -694,7 +706,7 @@ class Translator:
         """Returns a text and a given translation as the model reads them."""
         for text in (source, target):
             _require_text(number, text)
-        text, languages = self._convention.untagged(source, given)
+        text, languages, _ = self._convention.untagged(source, given)
         source, target, values = protected_pair(text, target, self.placeholders)
         with TOKENIZING:
             self._convention.set_languages(self.target_tokenizer, languages)
@@ -939,12 +951,27 @@ def _load_same_tokenizers(
 
 @dataclass(frozen=True)
 class Request:
-    """A text, the beginning of its translation, the terms that it must contain, and the languages of both."""
+    """A text, the beginning of its translation, the terms that it must contain, the languages of both, and how the
+    text's was found."""
 
     text: str
     prefix: str | None
     glossary: Glossary
     languages: Languages
+    detected: Detection | None = None
+
+    @property
+    def is_unchanged(self) -> bool:
+        """Whether the text is in the target language."""
+        return is_unchanged(self.languages)
+
+
+def require_several(texts: Iterable[str]) -> None:
+    """Refuses anything but several texts."""
+    if isinstance(texts, str):
+        raise ValueError("translate() takes several texts: put the one in brackets, or call translator(text).")
+    if isinstance(texts, Mapping | bytes) or not isinstance(texts, Iterable):
+        raise ValueError(f"{texts!r:.50} is a {type(texts).__name__}: give a text, or a list of texts.")
 
 
 def requests_of(
@@ -997,9 +1024,14 @@ def _joined(pieces: Pieces, translations: Sequence[Hypothesis], language: str | 
     """Puts the translations of pieces together; the score is the sum of theirs."""
     text = pieces.join([translation.text for translation in translations], language)
     scores = [translation.score for translation in translations if translation.score is not None]
-    whole = Hypothesis(text, sum(scores) if len(scores) == len(translations) else None)
     missing = tuple(value for translation in translations for value in translation.not_copied)
-    whole = replace(whole, not_copied=tuple(dict.fromkeys(missing)))
+    whole = Hypothesis(
+        text,
+        sum(scores) if len(scores) == len(translations) else None,
+        not_copied=tuple(dict.fromkeys(missing)),
+        detected=translations[0].detected,
+        unchanged=translations[0].unchanged,
+    )
     if translations[0].words is None:
         return whole
     return replace(

@@ -8,6 +8,7 @@ A model is loaded when its first text comes.
 """
 
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import count, islice
 from typing import Any
 
@@ -20,7 +21,8 @@ from vanilla_transformer.hub.languages import (
 )
 from vanilla_transformer.hub.process_locks import LOADING
 
-from .translator import Hypothesis, Request, TranslationProbability, Translator, requests_of
+from .language_detection import is_unchanged, languages_of_text
+from .translator import Hypothesis, Request, TranslationProbability, Translator, requests_of, require_several
 
 
 class TranslatorFamily(Translator):
@@ -88,10 +90,11 @@ class TranslatorFamily(Translator):
         split_sentences: bool | str | None = None,
         **options: Any,
     ) -> Iterator[list[Hypothesis]]:
+        require_several(texts)
         options["split_sentences"] = self.split_sentences if split_sentences is None else split_sentences
-        if isinstance(source_lang, str | None) and isinstance(target_lang, str | None):
-            member = self.member(source_lang, target_lang)
-            return member.translate(texts, source_lang=source_lang, target_lang=target_lang, **options)
+        if isinstance(target_lang, str) and isinstance(source_lang, str | None):
+            languages, _ = languages_of_text("", Languages(source_lang, target_lang), self.directions, self.name)
+            choose_member(self.name, _deciding(languages))  # refuses now
         requests = requests_of(
             texts, options.pop("prefix", None), options.pop("glossary", None), source_lang, target_lang
         )
@@ -101,24 +104,31 @@ class TranslatorFamily(Translator):
         self, numbered: Iterator[tuple[int, Request]], options: dict[str, Any]
     ) -> Iterator[list[Hypothesis]]:
         """Translates texts that have languages of their own: each model translates its texts of a window."""
-        while window := list(islice(numbered, self.window)):
+        completed = ((number, self._with_languages(request)) for number, request in numbered)
+        while window := list(islice(completed, self.window)):
             indices: dict[Translator, list[int]] = {}
             for index, (_, request) in enumerate(window):
-                indices.setdefault(self.member(*request.languages), []).append(index)
+                indices.setdefault(self.member(*_deciding(request.languages)), []).append(index)
             results: dict[int, list[Hypothesis]] = {}
             for member, its_indices in indices.items():
                 numbers, requests = zip(*(window[index] for index in its_indices), strict=True)
+                has_terms = any(request.glossary.targets for request in requests)
                 translations = member.translate(
                     [request.text for request in requests],
-                    prefix=[request.prefix for request in requests],
-                    glossary=[request.glossary for request in requests],
+                    prefix=[request.prefix for request in requests] if any(each.prefix for each in requests) else None,
+                    glossary=[request.glossary for request in requests] if has_terms else None,
                     source_lang=[request.languages.source for request in requests],
                     target_lang=[request.languages.target for request in requests],
                     numbers=numbers,
                     **options,
                 )
                 results |= zip(its_indices, translations, strict=True)
-            yield from (results[index] for index in range(len(window)))
+            for index, (_, request) in enumerate(window):
+                yield [replace(hypothesis, detected=request.detected) for hypothesis in results[index]]
+
+    def _with_languages(self, request: Request) -> Request:
+        languages, detected = languages_of_text(str(request.text), request.languages, self.directions, self.name)
+        return replace(request, languages=languages, detected=detected)
 
     def score(
         self,
@@ -136,3 +146,8 @@ class TranslatorFamily(Translator):
     ) -> Hypothesis:
         member = self.member(source_lang, target_lang)
         return member.attend(source, target, source_lang=source_lang, target_lang=target_lang)
+
+
+def _deciding(languages: Languages) -> Languages:
+    """The languages that decide which model translates a text; the target for a text that needs no translation."""
+    return Languages(None, languages.target) if is_unchanged(languages) else languages

@@ -63,7 +63,8 @@ def test_lists_alternatives_and_formats(client):
     assert translate(q=["a"], alternatives=1) == {"translatedText": ["A"], "alternatives": [["A!"]]}
     assert translate(q="<p>a <b>dog</b></p>", format="html") == {"translatedText": "<p>A <b>DOG</b></p>"}
     assert translate(q="<b>", format="text") == {"translatedText": "<B>"}
-    assert translate(source="auto", model="upper") == {"translatedText": "A DOG"}
+    assumed = {"language": "en", "confidence": 0.0}  # the only language that the server reads
+    assert translate(source="auto", model="upper") == {"translatedText": "A DOG", "detectedLanguage": assumed}
 
 
 # --- routes beyond LibreTranslate's ---
@@ -171,7 +172,7 @@ def test_a_tag_in_the_text_agrees_with_the_request_or_is_refused(tiny, bundled):
     for path, more in (("/translate", {}), ("/attention", {"translation": "Ein Hund"})):
         refused = tiny.post(path, json={**QUERY, "q": ">>fr<< A dog.", **more})
         assert refused.status_code == 400
-        assert "not trained for ?-fr" in refused.json()["error"]
+        assert "'fr' is not a language of the model" in refused.json()["error"]
 
 
 def test_a_prefix_that_leaves_no_room_is_refused():
@@ -240,8 +241,8 @@ def test_models_tell_what_their_card_says(tmp_path):
         ({"q": None}, 400, "q: "),
         ({"q": 1}, 400, "q: "),
         ({"q": ["a", 1]}, 400, "q: "),
-        ({"source": "fr"}, 400, "source='fr' and target='de' are not offered: the server translates en-de."),
-        ({"target": "en"}, 400, "not offered"),
+        ({"source": "fr"}, 400, "'fr' is not a language of this server: choose one of en, de."),
+        ({"source": "de", "target": "en"}, 400, "source='de' and target='en' are not offered: the server translates"),
         ({"model": "/etc"}, 400, "There is no model '/etc': choose one of upper."),
         ({"format": "pdf"}, 400, "format: "),
         ({"alternatives": -1}, 400, "alternatives: "),
@@ -306,11 +307,8 @@ def test_other_routes(client):
         assert english["description"] == "Upper case. Nothing else."
         assert "description" not in german
     assert client.get("/health").json() == {"status": "ok"}
-    detection = client.post("/detect", data={"q": "Hallo"})
-    assert (detection.status_code, detection.json()["error"]) == (
-        400,
-        "This server translates from en and detects no languages: send the source.",
-    )
+    assert client.post("/detect", data={"q": "Wo ist der Bahnhof?"}).json()[0]["language"] == "de"
+    assert client.post("/detect", data={"q": "Hallo"}).json() == [{"language": "en", "confidence": 0.0}]
     client.post("/translate", json=QUERY)
     metrics = client.get("/metrics").text
     assert 'vanilla_requests_total{path="/translate",status="200"}' in metrics
@@ -356,11 +354,27 @@ def test_several_models_are_chosen_by_language_and_name():
     with client_of(Service(catalogue)) as client:
         assert client.post("/translate", json={**QUERY, "source": "de", "target": "en"}).status_code == 200
         assert client.post("/translate", json={**QUERY, "model": "back"}).status_code == 400
-        auto = client.post("/translate", json={**QUERY, "source": "auto"})
-        assert auto.json()["error"] == "source='auto': this server detects no languages, send one of en, de."
+        texts = ["Wo ist der Bahnhof?", "Where is the station?", "Hotel", "<b>Where</b> is it now?"]
+        auto = client.post("/translate", json={"q": texts, "source": "auto", "target": "de", "format": "html"}).json()
+        assert auto["translatedText"] == [texts[0], texts[1].upper(), "HOTEL", "<b>WHERE</b> IS IT NOW?"]
+        assert [each["language"] for each in auto["detectedLanguage"]] == ["de", "en", "en", "en"]
+        assert [each["confidence"] > 50 for each in auto["detectedLanguage"]] == [True, True, False, True]
+        assert auto["unchanged"] == [True, False, False, False]
+        given = client.post("/translate", json={"q": "Hotel", "source": "de", "target": "de-AT"}).json()
+        assert given == {"translatedText": "Hotel", "unchanged": True}
+        whole = client.post("/sentences", json={"q": "Ich bin hier. Ja.", "source": "auto", "target": "de"}).json()
+        assert whole["sentences"][0]["translations"][0]["text"] == "Ich bin hier. Ja."
+        assert (whole["detectedLanguage"]["language"], whole["unchanged"]) == ("de", True)
+        for route, more in (("/alternatives", {}), ("/attention", {"translation": "Hier."})):
+            refused = client.post(route, json={"q": "Ich bin hier.", "source": "auto", "target": "de", **more})
+            assert refused.json()["error"].startswith("The text is in the target language")
+        unknown = client.post("/translate", json={**QUERY, "target": "german"}).json()
+        assert (
+            unknown["error"] == "'german' is not a language of this server (did you mean 'de'?): choose one of en, de."
+        )
         assert client.get("/languages").json()[0]["targets"] == ["de"]
-    assert catalogue.find("en", "de").name == "one"
-    assert catalogue.find("en", "de", "two").name == "two"
+    assert catalogue.find(Languages("en", "de")).name == "one"
+    assert catalogue.find(Languages("en", "de"), "two").name == "two"
     with pytest.raises(ValueError, match="same name"):
         Catalogue([models[0], models[0]])
     with pytest.raises(ValueError, match="does not record its languages"):
@@ -395,10 +409,11 @@ def test_a_model_with_several_directions_is_told_which():
         for route, more in (("sentences", {}), ("alternatives", {}), ("attention", {"translation": "A DOG"})):
             query = {"q": "a dog", "source": "en", "target": "fr", **more}
             assert client.post(f"/{route}", json=query).status_code == 200, route
-        auto = client.post("/translate", json={**QUERY, "source": "auto", "target": "de"})
-        assert auto.json()["error"] == "source='auto': this server detects no languages, send one of en, de."
-    assert set(given) == {("en", "fr")}
-    assert len(given) == 5, "alternatives search twice"
+        assert set(given) == {("en", "fr")}
+        assert len(given) == 5, "alternatives search twice"
+        german = {"q": "Wo ist der Bahnhof?", "source": "auto", "target": "en"}
+        assert client.post("/translate", json=german).json()["detectedLanguage"]["language"] == "de"
+    assert given[5:] == [("de", "en")]
 
 
 def test_names_hold_no_folders(tmp_path):
@@ -490,7 +505,8 @@ queries = st.dictionaries(names, st.text(st.characters(exclude_categories=["Cs"]
 def test_a_thousand_bad_inputs_get_their_answer(client, path, body, content_type, query):
     answer = client.post(path, content=body, params=query, headers={"Content-Type": content_type})
     if answer.status_code == 200:
-        assert {"translatedText", "sentences", "alternatives", "weights"} & set(answer.json())
+        fields = answer.json()[0] if path == "/detect" else answer.json()
+        assert {"translatedText", "sentences", "alternatives", "weights", "language"} & set(fields)
     else:
         assert answer.status_code in (400, 413)
         assert list(answer.json()) == ["error"]

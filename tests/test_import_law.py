@@ -26,13 +26,13 @@ ROOMS = [
 HUB_LIBRARIES = {"numpy", "torch", "tqdm", "transformers", "huggingface_hub", "safetensors", "tokenizers"}
 # Libraries that only some rooms may import.
 LIBRARIES = {
-    "safe_files": {"pyarrow"},
-    "hub": {"peft"},
+    "safe_files": {"filelock", "pyarrow"},
+    "hub": {"filelock", "peft"},
     "converters": {"ctranslate2", "onnxruntime"},
     "engines": {"ctranslate2"},
     "translation": {"eld", "sentencex"},
     "command_line": {"yaml"},
-    "bulk_translation": {"pyarrow", "ray"},
+    "bulk_translation": {"filelock", "pyarrow", "ray"},
     # The extra `serve`. Nothing outside of serving/ imports its modules, so they import it at the top.
     "serving": {"h11", "prometheus_client", "pydantic", "starlette", "turbohtml", "uvicorn", "yaml"},
 }

@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 import yaml
 from datasets import Dataset, IterableDataset
+from filelock import Timeout
 from transformers import PreTrainedModel
 
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.models.search_options import all_options
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
-from vanilla_transformer.safe_files.file_locks import locked_file
+from vanilla_transformer.safe_files.file_locks import lock
 from vanilla_transformer.training.run_folder.checkpoints import NEWEST, complete_checkpoints
 
 
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 
 PACKAGES = ("vanilla-transformer", "transformers", "torch", "datasets", "tokenizers", "accelerate", "sacrebleu")
-LOCK = ".lock"
+LOCK, OWNER = ".lock", ".owner.json"
 JOB_IDS = ("SLURM_JOB_ID", "PBS_JOBID", "JOB_ID")
 # Keys that belong to one start and not to the run, keys that the library or we fill in, and secrets.
 NOT_IN_RECIPE = {
@@ -59,39 +60,42 @@ FILLED_IN = {
 def exclusive(folder: Path, *, take_over: bool = False) -> Iterator[None]:
     """Keeps other processes from training in the same folder.
 
-    The system releases the lock when this process ends, however it ends. It does not see processes of another
-    computer that share the folder: those are known by what they wrote into the lock file. A scheduler runs a job once
-    at a time, so a lock of the same job was left by a start of it that has ended.
+    The system releases the lock when this process ends, however it ends. It may not see processes of another computer
+    that share the folder: those are known by what they wrote beside the lock. A scheduler runs a job once at a time,
+    so a record of the same job was left by a start of it that has ended.
 
     Args:
         folder: The folder of the run.
-        take_over: Whether to ignore the lock of another computer.
+        take_over: Whether to ignore the record of another computer.
     """
     is_new = not folder.exists()
-    path = folder / LOCK
+    path = folder / OWNER
     with ExitStack() as stack:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor = stack.enter_context(locked_file(path))
-        except BlockingIOError as error:
+            if is_new:
+                stack.callback(_remove_if_empty, folder)
+            stack.enter_context(lock(folder / LOCK))
+        except Timeout as error:
             raise ValueError(
                 f"Another process is training in {folder}: wait until it ends, or choose another --output_dir."
             ) from error
         except OSError as error:
             raise OSError(f"{folder} can't be written ({error.strerror}): choose another --output_dir.") from error
-        if not take_over:
-            _require_ended(os.pread(descriptor, 4096, 0), path)
+        if not take_over and path.exists():
+            _require_ended(path)
         owner = {"host": socket.gethostname(), "process": os.getpid(), "since": _now(), "job": _job()}
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(owner).encode(), 0)
+        write_json(path, owner)
         try:
             remove_unfinished(folder)
             yield
         finally:
             path.unlink(missing_ok=True)
-            if is_new:
-                with suppress(OSError):  # unless there is something in it
-                    folder.rmdir()
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with suppress(OSError):
+        folder.rmdir()
 
 
 def _job() -> str | None:
@@ -100,10 +104,8 @@ def _job() -> str | None:
     return next((f"{name}={os.environ[name]}" for name in JOB_IDS if os.environ.get(name)), None)
 
 
-def _require_ended(content: bytes, path: Path) -> None:
-    owner: dict[str, Any] = {}
-    with suppress(ValueError, TypeError):  # of a process that was killed while it wrote
-        owner = dict(json.loads(content))
+def _require_ended(path: Path) -> None:
+    owner = read_object(path)
     if owner.get("host", socket.gethostname()) == socket.gethostname():
         return
     if owner.get("job") and owner["job"] == _job():

@@ -18,9 +18,11 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+from filelock import Timeout
 
 from vanilla_transformer.hub.saved_files import read_object
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json
@@ -110,8 +112,7 @@ class Shards:
         return stop - start
 
     def _rows_in_work(self, number: int) -> int:
-        # The size of a lock file is the number of rows done. A number in the file would have to be read, and closing
-        # the file after reading releases the lock if this process holds it.
+        # The size of a lock file is the number of rows done.
         with suppress(FileNotFoundError):
             return self._lock_file(number).stat().st_size
         return 0
@@ -157,15 +158,17 @@ class Shards:
 
     def _attempt(self, number: int, do: Callable[[int, CountRows], None]) -> bool:
         """Does a shard if nobody has; returns whether it was done here."""
-        with self._quiet_when_over(), ExitStack() as stack:
-            try:
-                descriptor = stack.enter_context(lock(self._lock_file(number)))
-            except BlockingIOError:  # another process is doing it
-                return False
+        path = self._lock_file(number)
+
+        def count_rows(rows: int) -> None:
+            with suppress(FileNotFoundError):  # where there are no locks, another process may have removed it
+                os.truncate(path, rows)
+
+        with self._quiet_when_over(), suppress(Timeout), lock(path):  # or another process is doing it
             if self.file(number).exists() or self.is_over():
                 return False
-            os.ftruncate(descriptor, 0)  # a process that was killed has left its count
-            do(number, lambda rows: os.ftruncate(descriptor, rows))
+            count_rows(0)  # a process that was killed has left its count
+            do(number, count_rows)
             return True
         return False
 

@@ -50,7 +50,7 @@ from vanilla_transformer.hub.saved_files import (
 from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
 from vanilla_transformer.models.search_options import LIBRARY_DEFAULTS, BeamSearchOptions, SearchOptions
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
-from vanilla_transformer.safe_files.atomic_writes import replacing, write_json
+from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 
 from .engine import Attention, Generated, TokenIds
 from .hardware import number_of_threads, require_torch
@@ -577,7 +577,8 @@ def _convert_and_keep(write: "Callable[[Path], None]", converted: Path, model_fo
     New files may have come from the Hub.
     """
     fingerprint = _fingerprint(model_folder)
-    with LOADING, replacing(converted, wait=True) as folder:  # conversion may load the model in torch
+    # Conversion may load the model in torch.
+    with LOADING, whole_folder(converted, overwrite=True, wait=True) as folder:
         write(folder)
         contents = _digests(_paths_of_model(model_folder))
         current = _fingerprint(model_folder)

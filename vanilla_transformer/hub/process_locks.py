@@ -15,6 +15,8 @@ import os
 import threading
 from contextlib import ContextDecorator
 
+import filelock  # noqa: F401 - see the end of this file
+
 
 class ProcessLock(ContextDecorator):
     """A reentrant lock, as a context manager and a decorator."""
@@ -46,7 +48,7 @@ def _leave_all() -> None:
     LOADING.__exit__()
 
 
-# A fork takes the locks of the last module that registers first. A load takes the lock of `concurrent.futures` after
-# ours, so a fork must, too: that module is imported above.
+# A fork takes the locks of the last module that registers first. A load takes the locks of `concurrent.futures` and
+# filelock after ours, so a fork must, too: these modules are imported above.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_enter_all, after_in_parent=_leave_all, after_in_child=_leave_all)

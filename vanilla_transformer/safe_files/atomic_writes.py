@@ -5,45 +5,43 @@ sees half a file, and a process that is killed leaves the previous version. `who
 to replace what exists, unless `overwrite` is set, and to write what another process is writing.
 """
 
-import ctypes
 import glob
 import json
 import os
 import re
 import shutil
-import stat
-import tempfile
 from collections.abc import Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, TextIO
 
-from .file_locks import lock, locked_file
+from filelock import Timeout
+
+from .file_locks import lock
 
 
-RANDOM = "[a-z0-9_]{8}"  # what `tempfile` puts into a name
+RANDOM = "[a-z0-9_]" * 8  # in names of temporary files and folders
 
 # --- files ---
 
 
 @contextmanager
 def new_file(path: str | Path) -> Iterator[Path]:
-    """Gives an empty temporary file that is renamed to `path` when the block ends without an error.
+    """Gives a temporary name of a file that is renamed to `path` when the block ends without an error.
 
     Several processes may write one path at once, also from several computers: each has a file of its own, and the last
     one stays.
     """
     path = Path(os.path.realpath(path))  # a symbolic link stays one
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(prefix=f".{path.name}-", suffix=".new", dir=path.parent)
-    os.close(descriptor)
+    temporary = _temporary(path)
     try:
-        yield Path(temporary)
-        _sync(Path(temporary))
-        os.chmod(temporary, 0o666 & ~_umask())  # mkstemp creates files that only their owner can read
+        yield temporary
+        _sync(temporary)
         os.replace(temporary, path)
     finally:
-        Path(temporary).unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -74,7 +72,7 @@ def whole_file(path: str | Path, *, overwrite: bool = False, resume: bool = Fals
         overwrite: Whether to replace an existing file.
         resume: Whether to keep what `<path>.partial` holds. The file can be read, too, and is at its beginning.
     """
-    if _is_stream(path):
+    if Path(path).is_char_device() or Path(path).is_fifo():
         if resume:
             raise ValueError(f"{path} is a device or a pipe, which keeps no lines to resume from: leave out --resume.")
         with Path(path).open("w", encoding="utf-8", newline="\n") as file:
@@ -82,19 +80,18 @@ def whole_file(path: str | Path, *, overwrite: bool = False, resume: bool = Fals
         return
     path = _require_regular(path)
     partial = partial_of(path)
-    with _held(path, locked_file(partial)) as descriptor:
+    with _held(path):
+        _require_new(path, overwrite)
         try:
-            _require_new(path, overwrite)
-            if not resume:
-                os.ftruncate(descriptor, 0)
-            with os.fdopen(descriptor, "r+", encoding="utf-8", newline="\n", closefd=False) as file:
+            mode = "r+" if resume and partial.exists() else "w+"
+            with partial.open(mode, encoding="utf-8", newline="\n") as file:
                 yield file
-            os.fsync(descriptor)
+            _sync(partial)
             _require_new(path, overwrite)  # it may have appeared since
             os.replace(partial, path)
         except BaseException:
-            if not os.fstat(descriptor).st_size:
-                partial.unlink(missing_ok=True)
+            if partial.exists() and not partial.stat().st_size:
+                partial.unlink()
             raise
 
 
@@ -107,14 +104,6 @@ def partial_of(path: str | Path) -> Path:
 def one_line(text: str) -> str:
     """Replaces line breaks by spaces, so that a text takes one line of a file."""
     return re.sub(r"[\r\n]+", " ", text)
-
-
-def _is_stream(path: str | Path) -> bool:
-    """Whether a path is a character device or a pipe: it can be written, but not replaced."""
-    with suppress(OSError):
-        mode = os.stat(path).st_mode
-        return stat.S_ISCHR(mode) or stat.S_ISFIFO(mode)
-    return False
 
 
 def _require_regular(path: str | Path) -> Path:
@@ -136,40 +125,42 @@ def _require_new(path: Path, overwrite: bool) -> None:
 
 
 @contextmanager
-def replacing(path: Path, *, wait: bool = False) -> Iterator[Path]:
-    """Gives a temporary folder that replaces `path` when the block ends without an error.
-
-    Args:
-        path: The folder to create or replace.
-        wait: Whether to wait for another process that is writing it, instead of an error.
-    """
-    path = Path(os.path.realpath(path))
-    with _held(path, lock(_lock_of(path), wait=wait)):
-        _recover(path)
-        with _replacement(path) as folder:
-            yield folder
-
-
-@contextmanager
 def whole_folder(
-    path: str | Path, *, known_by: str | None = None, made_of: Collection[str] | None = None, overwrite: bool = False
+    path: str | Path,
+    *,
+    known_by: str | None = None,
+    made_of: Collection[str] | None = None,
+    overwrite: bool = False,
+    wait: bool = False,
 ) -> Iterator[Path]:
     """Gives a temporary folder that is renamed to `path` when the block ends without an error.
 
-    Even with `overwrite`, only an older result of the same kind is replaced. Any other folder is refused.
+    Even with `overwrite`, only an older result of the same kind is replaced. Any other folder is refused. The older
+    one is moved aside and then deleted. If the process is killed in between, the next writer puts it back.
 
     Args:
         path: The folder to create.
         known_by: A file that every result of this kind contains.
         made_of: The names of all files that a result of this kind can contain, if they are known.
         overwrite: Whether to replace an older result.
+        wait: Whether to wait for another process that is writing the folder, instead of an error.
     """
     path = Path(os.path.realpath(path))
-    with _held(path, lock(_lock_of(path))):
+    with _held(path, wait=wait):
         _recover(path)
         require_room(path, known_by=known_by, made_of=made_of, overwrite=overwrite)
-        with _replacement(path) as folder:
-            yield folder
+        temporary = _temporary(path)
+        try:
+            temporary.mkdir()
+            yield temporary
+            for file in temporary.rglob("*"):  # safetensors writes files that only their owner can read
+                file.chmod(temporary.stat().st_mode & (0o777 if file.is_dir() else 0o666))
+            sync_files(temporary)
+            if path.exists():
+                os.replace(path, temporary.with_suffix(".old"))
+            os.replace(temporary, path)
+        finally:
+            _recover(path)
 
 
 def sync_files(folder: Path) -> None:
@@ -180,8 +171,8 @@ def sync_files(folder: Path) -> None:
 
 def remove_unfinished(folder: Path) -> None:
     """Removes temporary files of a folder that killed processes left. No other process may write there."""
-    for path in folder.glob(".*-*.new"):
-        if path.is_file() and re.fullmatch(rf"\..+-{RANDOM}\.new", path.name):
+    for path in folder.glob(f".*-{RANDOM}.new"):
+        if path.is_file():
             path.unlink(missing_ok=True)
 
 
@@ -203,64 +194,21 @@ def require_room(
         raise ValueError(f"{path} is already there: choose another folder, or pass --overwrite to replace it.")
 
 
-def _lock_of(path: Path) -> Path:
-    return path.with_name(f".{path.name}.lock")
-
-
-@contextmanager
-def _replacement(path: Path) -> Iterator[Path]:
-    temporary = Path(tempfile.mkdtemp(prefix=f".{path.name}-", suffix=".new", dir=path.parent))
-    try:
-        temporary.chmod(0o777 & ~_umask())  # mkdtemp creates folders that only their owner can read
-        yield temporary
-        for file in temporary.rglob("*"):  # safetensors writes files that only their owner can read
-            file.chmod((0o777 if file.is_dir() else 0o666) & ~_umask())
-        sync_files(temporary)
-        _put(temporary, path)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _put(temporary: Path, path: Path) -> None:
-    """Renames a folder to `path`. An older folder of that name is exchanged in one step where the system can."""
-    if not path.exists():
-        os.replace(temporary, path)
-    elif not _exchange(temporary, path):
-        # A folder can't be renamed over one that holds files. If the process is killed between the two renames, the
-        # next one that writes this folder puts the older one back: see `_recover`.
-        previous = temporary.with_suffix(".old")
-        os.replace(path, previous)
-        try:
-            os.replace(temporary, path)
-        except OSError:
-            os.replace(previous, path)
-            raise
-        shutil.rmtree(previous, ignore_errors=True)
-
-
-def _exchange(one: Path, other: Path) -> bool:
-    """Exchanges the names of two folders in one step; returns whether the system could."""
-    at_working_directory, rename_exchange = -100, 2  # AT_FDCWD and RENAME_EXCHANGE of Linux
-    try:
-        rename = ctypes.CDLL(None, use_errno=True).renameat2
-    except (AttributeError, OSError, TypeError):  # not Linux
-        return False
-    return (
-        rename(at_working_directory, os.fsencode(one), at_working_directory, os.fsencode(other), rename_exchange) == 0
-    )
-
-
 def _recover(path: Path) -> None:
-    """Puts back a folder that a killed process had moved aside, and removes what it left half done."""
-    for entry in path.parent.glob(f".{glob.escape(path.name)}-*"):
-        match = re.fullmatch(rf"\.{re.escape(path.name)}-{RANDOM}\.(new|old)", entry.name)
-        if match and match[1] == "old" and not path.exists():
+    """Puts back a folder that was moved aside and not replaced, and removes unfinished and older ones."""
+    name = f".{glob.escape(path.name)}-{RANDOM}"
+    for entry in (*path.parent.glob(f"{name}.old"), *path.parent.glob(f"{name}.new")):
+        if entry.suffix == ".old" and not path.exists():
             os.replace(entry, path)
-        elif match:
+        else:
             shutil.rmtree(entry, ignore_errors=True)
 
 
 # --- both ---
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f".{path.name}-{token_hex(4)}.new")
 
 
 def _sync(path: Path) -> None:
@@ -273,24 +221,16 @@ def _sync(path: Path) -> None:
 
 
 @contextmanager
-def _held(path: Path, lock: AbstractContextManager[int]) -> Iterator[int]:
-    """Makes the parent folder of a path and takes a lock, or says in a sentence why the path can't be written."""
+def _held(path: Path, *, wait: bool = False) -> Iterator[None]:
+    """Makes the parent folder of a path and locks the path, or says in a sentence why it can't be written."""
     with ExitStack() as stack:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            descriptor = stack.enter_context(lock)
-        except BlockingIOError as error:
+            stack.enter_context(lock(path.with_name(f".{path.name}.lock"), wait=wait))
+        except Timeout as error:
             raise OSError(f"Another process is writing {path}: wait until it ends, or choose another name.") from error
         except OSError as error:
-            is_file = isinstance(error, FileExistsError | NotADirectoryError)
-            reason = "its folder is a file" if is_file else error.strerror
             raise OSError(
-                f"{path} can't be written ({reason}): choose another folder, or change its permissions."
+                f"{path} can't be written ({error.strerror}): choose another folder, or change its permissions."
             ) from error
-        yield descriptor
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
+        yield

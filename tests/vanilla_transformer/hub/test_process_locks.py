@@ -66,19 +66,35 @@ def check():
 """
 FILE_LOCK = """
 import tempfile
-from vanilla_transformer.safe_files.file_locks import locked_file
-file = tempfile.NamedTemporaryFile()
+from vanilla_transformer.safe_files.file_locks import lock
+folder = tempfile.TemporaryDirectory()
 def work():
-    with locked_file(file.name):
+    with lock(f"{folder.name}/lock"):
         stay()
 def check():
-    with locked_file(file.name, wait=True):
+    with lock(f"{folder.name}/lock", wait=True):
+        return True
+"""
+BOTH = """
+import tempfile
+from vanilla_transformer.hub.process_locks import LOADING
+from vanilla_transformer.safe_files.file_locks import lock
+folder = tempfile.TemporaryDirectory()
+def work():
+    with LOADING:
+        stay()
+        with lock(f"{folder.name}/lock"):
+            pass
+def check():
+    with LOADING, lock(f"{folder.name}/lock"):
         return True
 """
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows has no fork")
-@pytest.mark.parametrize("setup", [TOKENIZING, LOADING, FILE_LOCK], ids=["tokenizing", "loading", "file lock"])
+@pytest.mark.parametrize(
+    "setup", [TOKENIZING, LOADING, FILE_LOCK, BOTH], ids=["tokenizing", "loading", "file lock", "both"]
+)
 def test_a_fork_beside_a_thread_at_work_leaves_a_child_that_works(setup):
     code = FORK.format(setup=textwrap.dedent(setup).replace("{model!r}", repr(CAPTIONS)))
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)

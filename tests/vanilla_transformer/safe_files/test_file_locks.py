@@ -1,31 +1,33 @@
 """One holder at a time, in another thread or another process, until it ends in whatever way."""
 
+import errno
+import fcntl
 import os
 import signal
 import threading
 
 import pytest
+from filelock import Timeout
 
-from vanilla_transformer.safe_files import file_locks
-from vanilla_transformer.safe_files.file_locks import lock, locked_file
+from vanilla_transformer.safe_files.file_locks import lock
 
 
 def refused(path) -> bool:
     try:
-        with locked_file(path):
+        with lock(path):
             return False
-    except BlockingIOError:
+    except Timeout:
         return True
 
 
 def test_a_thread_excludes_the_others_of_its_process(tmp_path):
     path, entered = tmp_path / "lock", threading.Event()
-    with locked_file(path):
+    with lock(path):
         assert refused(path)
         assert refused(tmp_path / "." / "lock")  # the same file by another name
 
         def wait() -> None:
-            with locked_file(path, wait=True):
+            with lock(path, wait=True):
                 entered.set()
 
         thread = threading.Thread(target=wait)
@@ -42,7 +44,7 @@ def test_a_process_excludes_others_until_it_is_killed(tmp_path):
     read, write = os.pipe()
     owner = os.fork()
     if owner == 0:
-        with locked_file(path):
+        with lock(path):
             worker = os.fork()  # which outlives the owner
             if worker:
                 os.write(write, worker.to_bytes(4, "big"))
@@ -59,23 +61,19 @@ def test_a_process_excludes_others_until_it_is_killed(tmp_path):
         os.kill(worker, signal.SIGKILL)
 
 
-def test_a_file_that_its_owner_renamed_is_not_the_one_that_is_locked(tmp_path, monkeypatch):
-    """Its last owner finishes between opening and locking."""
-    path, calls = tmp_path / "out.partial", []
-    real = file_locks._lock
+def test_the_file_of_a_lock_that_ends_while_another_waits_is_not_locked_again(tmp_path, monkeypatch):
+    """Its last owner ends between opening and locking, and deletes it."""
+    path, real = tmp_path / "lock", fcntl.flock
 
-    def rename_first(descriptor: int, wait: bool) -> None:
-        if not calls:
-            os.replace(path, tmp_path / "out")
-        calls.append(descriptor)
-        real(descriptor, wait)
+    def delete_first(descriptor: int, operation: int) -> None:
+        monkeypatch.setattr(fcntl, "flock", real)
+        path.unlink()
+        real(descriptor, operation)
 
-    path.write_text("finished")
-    monkeypatch.setattr(file_locks, "_lock", rename_first)
-    with locked_file(path) as descriptor:
-        os.write(descriptor, b"other")
-    assert len(calls) == 2
-    assert ((tmp_path / "out").read_text(), path.read_text()) == ("finished", "other")
+    monkeypatch.setattr(fcntl, "flock", delete_first)
+    with lock(path, wait=True):
+        assert path.exists()
+        assert refused(path)
 
 
 def test_a_lock_leaves_no_file_behind(tmp_path):
@@ -83,4 +81,16 @@ def test_a_lock_leaves_no_file_behind(tmp_path):
         assert refused(tmp_path / "lock")
     with pytest.raises(ZeroDivisionError), lock(tmp_path / "lock"):
         _ = 1 / 0
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.filterwarnings("ignore:flock not supported")
+def test_a_file_system_without_locks_has_files_that_exclude(tmp_path, monkeypatch):
+    def flock(*_) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with lock(tmp_path / "lock"):
+        assert refused(tmp_path / "lock")
+    assert not refused(tmp_path / "lock")
     assert not list(tmp_path.iterdir())

@@ -83,8 +83,10 @@ def whole_file(path: str | Path, *, overwrite: bool = False, resume: bool = Fals
     with _held(path):
         _require_new(path, overwrite)
         try:
-            mode = "r+" if resume and partial.exists() else "w+"
-            with partial.open(mode, encoding="utf-8", newline="\n") as file:
+            partial.touch()
+            with partial.open("r+", encoding="utf-8", newline="\n") as file:
+                if not resume:
+                    file.truncate()
                 yield file
             _sync(partial)
             _require_new(path, overwrite)  # it may have appeared since

@@ -22,12 +22,12 @@ from statistics import fmean
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
-from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.hub.saved_files import GENERATION_CONFIG, find_model, read_settings
 from vanilla_transformer.safe_files.atomic_writes import write_json
 from vanilla_transformer.safe_files.input_files import lines_in_files
+from vanilla_transformer.safe_files.standard_streams import on_terminal
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
 from vanilla_transformer.training.data.corpus_languages import languages_of_models
 from vanilla_transformer.training.evaluation.calibration import (

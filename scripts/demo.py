@@ -14,8 +14,8 @@ from pathlib import Path
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
-from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
+from vanilla_transformer.safe_files.standard_streams import on_terminal
 from vanilla_transformer.training import train
 from vanilla_transformer.training.evaluation.results import RESULTS, read_results
 from vanilla_transformer.training.reports.plots import plot_attention

@@ -60,12 +60,12 @@ from vanilla_transformer import Translator
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments
 from vanilla_transformer.command_line.inference_arguments import TorchLoadingArguments as LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
-from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import Directions, Languages, fitting_directions, load_directions
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.safe_files.input_files import lines_in_files
+from vanilla_transformer.safe_files.standard_streams import on_terminal
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.augmentation import Pair
 from vanilla_transformer.training.data.corpus_files import require_language

@@ -32,7 +32,6 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.models.positions import AddedPositions
 from vanilla_transformer.models.variants import POSITIONS
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
-from vanilla_transformer.serving.attention_maps import MAX_TOKENS, attention_data, maps_of
 from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.training.reports.plots import (
     plot_attention_heads,
@@ -40,6 +39,7 @@ from vanilla_transformer.training.reports.plots import (
     plot_positions,
     require_matplotlib,
 )
+from vanilla_transformer.translation.attention_maps import MAX_TOKENS, attention_data, maps_of
 
 
 PICTURES = (

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
-from vanilla_transformer.command_line.standard_streams import on_terminal, open_output
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import (
     Languages,
@@ -23,6 +22,7 @@ from vanilla_transformer.hub.languages import (
     load_directions,
     load_languages,
 )
+from vanilla_transformer.safe_files.standard_streams import on_terminal, open_output
 from vanilla_transformer.training.data.corpus_files import pairs_in_files
 from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 

@@ -16,7 +16,8 @@ from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.models.search_options import MaskPredictOptions, require_values
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
-from vanilla_transformer.training.reports.mask_predict_page import iterations_of, readable, render_page
+from vanilla_transformer.serving.standalone_page import standalone_html
+from vanilla_transformer.training.reports.mask_predict_iterations import Iterations, iterations_of, readable
 
 
 PAGE = "iterations.html"
@@ -55,6 +56,15 @@ def show(options: ShowArguments) -> None:
         with whole_folder(options.output_dir, made_of=(PAGE,), overwrite=options.overwrite) as folder:
             write_text(folder / PAGE, render_page(iterations))
         print(Path(options.output_dir) / PAGE)
+
+
+def render_page(iterations: Iterations) -> str:
+    """A page in one file with a frame for each half of an iteration: what is masked, and what is filled in."""
+    frames = [
+        {"tokens": frame.tokens, "masked": frame.masked, "probabilities": [round(p, 4) for p in frame.probabilities]}
+        for frame in iterations.frames
+    ]
+    return standalone_html(f"{iterations.source} → {iterations.translation}", "drawIterations", {"frames": frames})
 
 
 if __name__ == "__main__":

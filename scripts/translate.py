@@ -65,12 +65,12 @@ from vanilla_transformer.bulk_translation.shards import equal_ranges
 from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first, launched, translate_shards
 from vanilla_transformer.command_line.inference_arguments import DecodingArguments, LoadingArguments
 from vanilla_transformer.command_line.parsing import key, parse_arguments
-from vanilla_transformer.command_line.standard_streams import on_terminal, open_output, standard_input
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import LANGUAGE_NAMED, LANGUAGE_NAMES, Languages, base_of, choose_member
 from vanilla_transformer.hub.saved_files import BUNDLED, EVERYDAY, is_family
 from vanilla_transformer.safe_files.atomic_writes import partial_of
 from vanilla_transformer.safe_files.input_files import decoded_lines, kind_of, lines_in_files
+from vanilla_transformer.safe_files.standard_streams import on_terminal, open_output, standard_input
 from vanilla_transformer.translation.glossary import Glossary
 from vanilla_transformer.translation.language_detection import languages_of_text
 

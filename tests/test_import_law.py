@@ -88,7 +88,7 @@ def test_what_a_saved_folder_carries_is_flat():
     ("folder", "forbidden"),
     [
         ("vanilla_transformer", ("vanilla_transformer.training", "vanilla_transformer.scripts")),
-        ("training", ("vanilla_transformer.scripts",)),
+        ("training", ("vanilla_transformer.scripts", "vanilla_transformer.serving")),
     ],
 )
 def test_a_folder_never_imports_from_those_above_it(folder, forbidden):
@@ -96,6 +96,13 @@ def test_a_folder_never_imports_from_those_above_it(folder, forbidden):
     assert files
     for path in files:
         assert not [name for name in imports(path) if name.startswith(forbidden)], path.name
+
+
+def test_below_the_commands_training_knows_of_the_command_line_only_how_options_are_declared():
+    commands = {"train.py", "prepare.py", "plan.py", "accelerate_loop.py"}
+    for path in (ROOT / "training").rglob("*.py"):
+        used = {name for name in imports(path) if name.startswith("vanilla_transformer.command_line")}
+        assert path.name in commands or used <= {"vanilla_transformer.command_line.parsing"}, path
 
 
 def test_every_folder_is_packaged():

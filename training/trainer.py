@@ -38,7 +38,6 @@ from transformers.trainer_utils import IntervalStrategy, SchedulerType, TrainOut
 from transformers.utils import logging
 
 from vanilla_transformer import Translator
-from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.hub.adapters import has_adapter
 from vanilla_transformer.hub.languages import languages_of
 from vanilla_transformer.hub.loading import read_object
@@ -49,6 +48,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import (
     save_tokenizers,
 )
 from vanilla_transformer.safe_files.atomic_writes import write_lines
+from vanilla_transformer.safe_files.standard_streams import on_terminal
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.callbacks import (
     MetricsFile,

@@ -7,13 +7,8 @@ import pytest
 
 from vanilla_transformer import Translator
 from vanilla_transformer.scripts import show_iterations
-from vanilla_transformer.training.reports.mask_predict_page import (
-    Frame,
-    Iterations,
-    iterations_of,
-    readable,
-    render_page,
-)
+from vanilla_transformer.scripts.show_iterations import render_page
+from vanilla_transformer.training.reports.mask_predict_iterations import Frame, Iterations, iterations_of, readable
 
 
 TEXT = "A dog runs in the garden."

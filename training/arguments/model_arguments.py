@@ -4,8 +4,7 @@ import json
 from dataclasses import dataclass, make_dataclass
 from typing import Any, ClassVar
 
-from vanilla_transformer.command_line.inference_arguments import search_fields
-from vanilla_transformer.command_line.parsing import key
+from vanilla_transformer.command_line.parsing import key, search_fields
 from vanilla_transformer.models.search_options import all_options, require_values
 
 

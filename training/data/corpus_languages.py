@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
-from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 from vanilla_transformer.hub.languages import (
     Directions,
     Languages,
@@ -14,6 +14,10 @@ from vanilla_transformer.hub.languages import (
 )
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.data.corpus_files import files_of_direction
+
+
+if TYPE_CHECKING:
+    from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 
 
 DEMO_LANGUAGES = ("en", "de")
@@ -56,7 +60,7 @@ def languages_of_corpus(arguments: CorpusArguments) -> tuple[str, str]:
 
 
 def languages_of_models(
-    given: Languages, models: Iterable[str], loading: LoadingArguments, direction: str | None = None
+    given: Languages, models: Iterable[str], loading: "LoadingArguments", direction: str | None = None
 ) -> Languages:
     """Returns the languages that are given, or else those of models. They must not contradict each other. Of a model
     with several directions, the given languages must choose one.

@@ -4,17 +4,20 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation, Reranking
 from vanilla_transformer.bulk_translation.shard_formats import Lines
 from vanilla_transformer.bulk_translation.shards import ranges_of_size
 from vanilla_transformer.bulk_translation.workers import WorkerArguments, launched, translate_shards
-from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 from vanilla_transformer.command_line.parsing import key
 from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.safe_files.atomic_writes import one_line, require_room, whole_folder, write_json
 from vanilla_transformer.training.data.cleaning import CleaningReport
+
+
+if TYPE_CHECKING:
+    from vanilla_transformer.command_line.inference_arguments import LoadingArguments
 
 
 TRAIN, REPORT = "train", "report.json"  # train.<language> is one side of the pairs
@@ -59,7 +62,7 @@ def make_corpus(
     languages: tuple[str, str],
     texts: Callable[[], Iterator[str]],
     generation: dict[str, Any],
-    loading: LoadingArguments,
+    loading: "LoadingArguments",
     workers: WorkerArguments,
     write: Callable[[Path, CorpusTranslation], dict[str, Any]],
     *,

@@ -21,7 +21,6 @@ from datasets import Dataset, IterableDataset
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     BYTES,
@@ -32,6 +31,7 @@ from vanilla_transformer.models.tokenization_vanilla_transformer import (
     with_language_tags,
     with_placeholders,
 )
+from vanilla_transformer.safe_files.standard_streams import on_terminal
 from vanilla_transformer.training.arguments.vocabulary_arguments import VocabularyArguments
 from vanilla_transformer.training.data.corpus_mixing import DIRECTION, copies, temperature_weights
 

@@ -14,9 +14,9 @@ import torch
 from transformers.utils import logging
 
 from vanilla_transformer.hub.languages import Languages
-from vanilla_transformer.serving.attention_maps import AttentionMaps
 from vanilla_transformer.training.evaluation.metrics import Bucket
 from vanilla_transformer.training.learning_rate import peak_rate, share_of_peak
+from vanilla_transformer.translation.attention_maps import AttentionMaps
 
 
 if TYPE_CHECKING:  # an optional dependency

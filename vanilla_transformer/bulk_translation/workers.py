@@ -20,9 +20,9 @@ from typing import Any, ClassVar, Literal
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation, ShardWorker
 from vanilla_transformer.bulk_translation.shards import Shards
 from vanilla_transformer.command_line.parsing import key
-from vanilla_transformer.command_line.standard_streams import on_terminal
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.engines.hardware import number_of_threads, set_number_of_threads
+from vanilla_transformer.safe_files.standard_streams import on_terminal
 
 
 PROGRESS_SECONDS = 1.0

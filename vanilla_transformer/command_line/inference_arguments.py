@@ -3,26 +3,10 @@
 from dataclasses import dataclass, make_dataclass
 from typing import Any, ClassVar, Literal
 
-from vanilla_transformer.models.search_options import all_options, require_values
+from vanilla_transformer.models.search_options import require_values
 from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 
-from .parsing import key
-
-
-def search_fields(what_then: str) -> list[tuple[str, Any, Any]]:
-    """The options of all searches as fields of a dataclass, for `make_dataclass`. `None` means not given.
-
-    Args:
-        what_then: Ends the help text of each; `{default}` is the default of the search.
-    """
-    return [
-        (
-            option.name,
-            option.type | None,  # type: ignore[operator]
-            key(None, option.metadata["help"] + what_then.format(default=option.default)),
-        )
-        for option in all_options().values()
-    ]
+from .parsing import key, search_fields
 
 
 _SearchOptions: Any = make_dataclass(

@@ -14,6 +14,7 @@ from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
 from vanilla_transformer.command_line.program import program_name
 from vanilla_transformer.command_line.recipe_files import find_recipe, read_recipe
 from vanilla_transformer.command_line.texts import IsValue, take_texts
+from vanilla_transformer.models.search_options import all_options
 from vanilla_transformer.models.spelling import suggestion
 
 
@@ -22,6 +23,22 @@ def key(default: Any, help: str) -> Any:
     if isinstance(default, list):
         return field(default_factory=lambda: list(default), metadata={"help": help})
     return field(default=default, metadata={"help": help})
+
+
+def search_fields(what_then: str) -> list[tuple[str, Any, Any]]:
+    """The options of all searches as fields of a dataclass, for `make_dataclass`. `None` means not given.
+
+    Args:
+        what_then: Ends the help text of each; `{default}` is the default of the search.
+    """
+    return [
+        (
+            option.name,
+            option.type | None,  # type: ignore[operator]
+            key(None, option.metadata["help"] + what_then.format(default=option.default)),
+        )
+        for option in all_options().values()
+    ]
 
 
 class _Parser(DataclassParser):

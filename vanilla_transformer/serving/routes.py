@@ -29,13 +29,13 @@ from starlette.types import ASGIApp
 
 from vanilla_transformer.hub.languages import LANGUAGE_NAMES
 from vanilla_transformer.hub.saved_files import LoadingError
+from vanilla_transformer.translation.attention_maps import attention_data
 from vanilla_transformer.translation.language_detection import AUTO, Detection
 from vanilla_transformer.translation.long_texts import Pieces
 from vanilla_transformer.translation.translator import Hypothesis
 from vanilla_transformer.translation.words import spelled, word_spans
 
 from .access_limits import ApiKeys, Limits, RateLimit
-from .attention_maps import attention_data
 from .batching import RETRY
 from .documentation import ApiRoute, documentation_page, openapi
 from .documents import translate_text

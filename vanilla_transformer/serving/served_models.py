@@ -18,6 +18,7 @@ from vanilla_transformer.engines.hardware import missing_for_torch
 from vanilla_transformer.hub.languages import Languages, agreed_languages
 from vanilla_transformer.hub.saved_files import find_file
 from vanilla_transformer.models.search_options import options_of
+from vanilla_transformer.translation.attention_maps import MAX_TOKENS
 from vanilla_transformer.translation.confidence import CALIBRATION
 from vanilla_transformer.translation.language_conventions import TagError
 from vanilla_transformer.translation.language_detection import Detection, detect, is_unchanged, languages_of_text
@@ -25,7 +26,6 @@ from vanilla_transformer.translation.translator import Hypothesis, Translator
 from vanilla_transformer.translation.words import WordAttention, word_attention
 
 from .access_limits import Limits
-from .attention_maps import MAX_TOKENS
 from .batching import Batching, BatchingTranslator
 from .errors import RequestError, shown
 

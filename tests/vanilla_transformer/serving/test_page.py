@@ -7,10 +7,10 @@ import pytest
 
 from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.serving.access_limits import ApiKeys, Limits
-from vanilla_transformer.serving.attention_maps import attention_data
 from vanilla_transformer.serving.routes import Service, make_app
 from vanilla_transformer.serving.served_models import Catalogue, ServedModel, read_card
 from vanilla_transformer.serving.standalone_page import standalone_html
+from vanilla_transformer.translation.attention_maps import attention_data
 
 from .conftest import BUNDLED, UpperCaseTranslator, make_service, running
 

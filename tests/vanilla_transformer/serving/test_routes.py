@@ -13,9 +13,9 @@ from starlette.testclient import TestClient
 from vanilla_transformer import Translator
 from vanilla_transformer.hub.languages import Languages
 from vanilla_transformer.serving.access_limits import ApiKeys, Limits
-from vanilla_transformer.serving.attention_maps import attention_data, maps_of
 from vanilla_transformer.serving.routes import Service, make_app
 from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name, read_card
+from vanilla_transformer.translation.attention_maps import attention_data, maps_of
 
 from .conftest import BUNDLED, UpperCaseTranslator, make_service, running
 

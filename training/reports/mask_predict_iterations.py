@@ -1,7 +1,4 @@
-"""The iterations of a mask-predict model on one text: as a table for the terminal, and as frames of a web page.
-
-The page needs only a browser: no network and no other file.
-"""
+"""The iterations of a mask-predict model on one text, and a table of them for the terminal."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +6,6 @@ from typing import Any
 from vanilla_transformer import Translator
 from vanilla_transformer.models.mask_predict_search import Iteration
 from vanilla_transformer.models.search_options import MaskPredictOptions, search_of
-from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.training.reports.tables import aligned
 
 
@@ -99,12 +95,3 @@ def readable(iterations: Iterations) -> str:
         f"{iterations.source}\n\n{aligned(rows)}\n\n{iterations.translation}\n"
         f"mean log-probability {iterations.score:.3f}, tokens that repeat the one before: {repeated}"
     )
-
-
-def render_page(iterations: Iterations) -> str:
-    """A page in one file with a frame for each half of an iteration: what is masked, and what is filled in."""
-    frames = [
-        {"tokens": frame.tokens, "masked": frame.masked, "probabilities": [round(p, 4) for p in frame.probabilities]}
-        for frame in iterations.frames
-    ]
-    return standalone_html(f"{iterations.source} → {iterations.translation}", "drawIterations", {"frames": frames})

@@ -4,14 +4,16 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vanilla_transformer.serving.attention_maps import AttentionMaps, attention_data
+from vanilla_transformer import Translator
+from vanilla_transformer.translation.attention_maps import AttentionMaps, attention_data
 from vanilla_transformer.translation.words import word_attention
 
 
 SOURCE = "A dog 🐕 runs in the snow."
 
 
-def test_the_data_hold_the_weights_of_words_and_of_all_heads(bundled):
+def test_the_data_hold_the_weights_of_words_and_of_all_heads():
+    bundled = Translator.from_pretrained("multi30k-en-de-tiny", backend="torch")
     hypothesis = bundled.attend(SOURCE, bundled(SOURCE))
     data = attention_data(SOURCE, hypothesis)
     assert (data["sentence"], data["translation"]) == (SOURCE, hypothesis.text)

@@ -20,7 +20,12 @@ from vanilla_transformer.hub.languages import Directions, record_directions
 from vanilla_transformer.hub.loading import load_config, load_model, load_tokenizers
 from vanilla_transformer.models.search_options import has_own_search, store_options
 from vanilla_transformer.models.spelling import suggestion
-from vanilla_transformer.models.tokenization_vanilla_transformer import language_tag, language_tags, placeholders_in
+from vanilla_transformer.models.tokenization_vanilla_transformer import (
+    TARGET,
+    language_tag,
+    language_tags,
+    placeholders_in,
+)
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments
 
 
@@ -165,6 +170,29 @@ def _token_matrices(model: PreTrainedModel) -> list[torch.Tensor]:
         model.get_output_embeddings(),
     )
     return list({id(layer.weight): layer.weight for layer in layers}.values())
+
+
+def require_vocabulary(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, target_tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Refuses tokenizers that do not belong to a model."""
+    config = model.config
+    has_both = target_tokenizer is not tokenizer or getattr(tokenizer, "separate_vocabs", False)  # MarianMT's
+    if getattr(config, "target_vocab_size", None) is not None and not has_both:
+        raise ValueError(
+            f"The model has a separate target vocabulary of {config.target_vocab_size:,} tokens, but there is only "
+            f"one tokenizer: give the target tokenizer in the subfolder {TARGET!r} of the tokenizer."
+        )
+    target_size = getattr(config, "decoder_vocab_size", None) or config.vocab_size
+    for name, size, side in [
+        ("vocab_size", config.vocab_size, tokenizer),
+        ("target vocabulary", target_size, target_tokenizer),
+    ]:
+        if len(side) > size:
+            raise ValueError(
+                f"The tokenizer has {len(side):,} tokens but the model's {name} is {size:,}: they do not belong "
+                "together. Use the model's own tokenizer, or resize_token_embeddings."
+            )
 
 
 def needs_mask_token(arguments: ModelArguments) -> bool:

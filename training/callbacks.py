@@ -14,7 +14,7 @@ from transformers import ProgressCallback, TrainerCallback, TrainerControl, Trai
 
 from vanilla_transformer.safe_files.atomic_writes import write_lines
 from vanilla_transformer.training.reports.plots import plot_learning_curve, read_metrics
-from vanilla_transformer.training.run_folder.checkpoints import last_good_checkpoint
+from vanilla_transformer.training.run_folder.checkpoints import not_a_number
 
 
 if TYPE_CHECKING:
@@ -52,15 +52,7 @@ class StopAtNan(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         if not math.isfinite((logs or {}).get("loss", 0.0)):
-            raise not_a_number(state.global_step, args.output_dir)
-
-
-def not_a_number(step: int, output_dir: str | Path) -> ValueError:
-    """Returns the error for a loss that is not a number."""
-    return ValueError(
-        f"The loss stopped being a number before step {step}. {last_good_checkpoint(output_dir)} A lower rate_factor "
-        "(or learning_rate), more warmup_steps or a max_grad_norm of 1 usually help."
-    )
+            raise not_a_number(args.output_dir, state.global_step)
 
 
 class StopGently(TrainerCallback):

@@ -218,7 +218,9 @@ def finish(trainer: TranslationTrainer, datasets: Datasets, corpus_arguments: Co
     scored = scored_splits(datasets, corpus_arguments)
     for split in scored:
         references = references_of(corpus_arguments, split, datasets[split]["target"][:])
-        results[split] = trainer.score(model, datasets[split], folder / f"{split}.hypotheses.txt", references)
+        results[split] = trainer.evaluator.score(
+            model, datasets[split], folder / f"{split}.hypotheses.txt", references
+        )
     if args.should_save:
         compared = [text for split in scored for text in datasets[split][:ADAPTER_CHECK]["source"]]
         model = merged(model, trainer.processing_class, compared or SENTENCES)
@@ -265,9 +267,9 @@ def _load_final_weights(
         _say(trainer, f"The final model is the mean of {', '.join(names)}.")
         return {"averaged": names}
     last = {name: tensor.clone() for name, tensor in model.state_dict().items()}
-    bleu = {"last": trainer.bleu(model, validation)}
+    bleu = {"last": trainer.evaluator.bleu(model, validation)}
     _load_state(model, average(load_states(averaged)))
-    bleu["mean"] = trainer.bleu(model, validation)
+    bleu["mean"] = trainer.evaluator.bleu(model, validation)
     chosen, other = f"the mean of {', '.join(names)}", "the last weights"
     if bleu["mean"] < bleu["last"]:
         _load_state(model, last)

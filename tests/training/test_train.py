@@ -18,8 +18,8 @@ from vanilla_transformer.hub.languages import load_languages
 from vanilla_transformer.models.search_options import BeamSearchOptions
 from vanilla_transformer.training import accelerate_loop
 from vanilla_transformer.training import train as train_script
+from vanilla_transformer.training.evaluation.evaluator import Evaluator
 from vanilla_transformer.training.run_folder.checkpoint_averaging import average, load_states
-from vanilla_transformer.training.trainer import TranslationTrainer
 
 
 def test_a_run_leaves_everything_behind(recipe, tmp_path, capsys):
@@ -254,7 +254,7 @@ def test_the_mean_of_checkpoints_is_kept_only_if_it_is_better(recipe, tmp_path, 
     keys = {"average_if_better": True, "eval_strategy": "no", "max_steps": 8}
     for name, bleu in [("better", {"last": 1.0, "mean": 2.0}), ("worse", {"last": 2.0, "mean": 1.0})]:
         scores = iter(bleu.values())
-        monkeypatch.setattr(TranslationTrainer, "bleu", lambda *_, scores=scores: next(scores))
+        monkeypatch.setattr(Evaluator, "bleu", lambda *_, scores=scores: next(scores))
         train_script.main(recipe(output_dir=str(tmp_path / name), **keys))
         folders = [tmp_path / name / f"checkpoint-{step}" for step in (4, 8)]
         averaged = folders if name == "better" else []
@@ -317,7 +317,9 @@ def test_early_stopping_stops_and_asks_for_evaluations(recipe, tmp_path):
 def test_early_stopping_keeps_its_count_after_a_resume(recipe, tmp_path, monkeypatch):
     """BLEU never improves: three such evaluations end the run, also with a resume in between."""
     figures = {"sacrebleu": {"score": 1.0, "signature": "signature"}}
-    monkeypatch.setattr("vanilla_transformer.training.trainer.score_dataset", lambda *_, **options: figures)
+    monkeypatch.setattr(
+        "vanilla_transformer.training.evaluation.evaluator.score_dataset", lambda *_, **options: figures
+    )
     keys = {"early_stopping": 3, "eval_steps": 2, "save_steps": 2, "max_steps": 40}
     # The first evaluation is the best so far, and two are not better.
     train_script.main(recipe(**{**keys, "max_steps": 6}))

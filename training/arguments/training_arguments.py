@@ -191,6 +191,10 @@ class TranslationTrainingArguments(Seq2SeqTrainingArguments):
         # For the speed in the progress bar. (The library's parser does not accept this value as a default.)
         self.include_num_input_tokens_seen = "non_padding"
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves the Hub's token out: the library pickles the arguments into every saved folder."""
+        return {**vars(self), "hub_token": None}
+
     @property
     def precision(self) -> str:
         """The type that training computes in, which the launcher may have chosen: float32, bfloat16 or float16."""

@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import cycle, islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +29,10 @@ import pyarrow.compute as pc
 from datasets import Dataset
 from torch.utils.data import DataLoader, IterableDataset, Sampler, get_worker_info
 from transformers.utils import logging
+
+
+if TYPE_CHECKING:
+    from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 
 
 logger = logging.get_logger(__name__)
@@ -242,6 +246,18 @@ class TokenBatchSampler(Sampler[list[int]]):
         source: np.ndarray = np.repeat(self._cell_source, self._cell_counts)
         target: np.ndarray = np.repeat(self._cell_target, self._cell_counts)
         return Padding.measure(source, target, self._sizes)
+
+
+def describe_update(sampler: TokenBatchSampler, args: TranslationTrainingArguments) -> str:
+    """Returns a sentence about the size of an update: its limit, and what updates hold on average."""
+    updates = len(sampler) // args.batches_per_update
+    source, target = (tokens / updates for tokens in sampler.tokens())
+    batches = "1 batch" if args.batches_per_update == 1 else f"{args.batches_per_update} batches"
+    return (
+        f"An update has {batches} of at most {args.max_tokens:,} + {args.max_tokens:,} tokens ({args.world_size} "
+        f"process(es), {args.gradient_accumulation_steps} for each), on average {source:,.0f} + {target:,.0f} tokens. "
+        f"An epoch has {updates:,} updates, {sampler.padding()}."
+    )
 
 
 def _length_array(lengths: Sequence[int] | np.ndarray, side: str) -> np.ndarray:

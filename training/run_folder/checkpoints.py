@@ -4,12 +4,18 @@ checkpoint-1200/complete       written last: a checkpoint without it is incomple
 checkpoint-1200/unscheduled    saved because the run was stopped; without the stop it would not exist
 """
 
+import json
 import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zipfile import ZipFile
 
+from safetensors import safe_open
+from transformers import PreTrainedModel
+
+from vanilla_transformer.hub.loading import read_object
 from vanilla_transformer.safe_files.atomic_writes import sync_files
 
 
@@ -63,6 +69,35 @@ def last_good_checkpoint(folder: str | Path) -> str:
     return f"The last good checkpoint is {complete[-1]}." if complete else "There was no checkpoint yet."
 
 
+def not_a_number(folder: str | Path, step: int | None = None) -> ValueError:
+    """Returns the error for a loss that is not a number, in a run and perhaps before a step."""
+    when = "" if step is None else f" before step {step}"
+    return ValueError(
+        f"The loss stopped being a number{when}. {last_good_checkpoint(folder)} A lower rate_factor (or "
+        "learning_rate), more warmup_steps or a max_grad_norm of 1 usually help."
+    )
+
+
+def not_written(checkpoint: Path, error: Exception) -> OSError:
+    """Returns the error for a checkpoint that could not be written."""
+    last = last_good_checkpoint(checkpoint.parent)
+    return OSError(f"The checkpoint {checkpoint} could not be written ({error}). {last} Is the disk full?")
+
+
+def require_same_architecture(model: PreTrainedModel, checkpoint: Path) -> None:
+    """Refuses a checkpoint of another model."""
+    path = checkpoint / "config.json"
+    if not path.is_file():
+        raise ValueError(f"{checkpoint} is not a checkpoint: it has no config.json.")
+    saved, ours = read_object(path), json.loads(model.config.to_json_string(use_diff=False))
+    for name in ("model_type", *type(model.config).__annotations__):
+        if name in saved and name != "use_cache" and saved[name] != ours.get(name):
+            raise ValueError(
+                f"{checkpoint} was trained with {name}={saved[name]!r}, but this run has {ours.get(name)!r}: resume "
+                "with the recipe it was started with, or start a new output_dir."
+            )
+
+
 def require_last(checkpoint: Path, folder: str | Path) -> None:
     """Refuses to resume before later checkpoints, which `last` and the average would mistake for this run's."""
     names = [path.name for path in complete_checkpoints(folder)]
@@ -84,6 +119,19 @@ def naming_damage(checkpoint: str | Path | None) -> Iterator[None]:
             f"{checkpoint} can't be resumed from, because a file in it is damaged ({reason:.200}): move it away to "
             "resume from the checkpoint before it."
         ) from error
+
+
+def require_readable(checkpoint: Path) -> None:
+    """Refuses a checkpoint with a damaged file of weights or training state. Each reader has another error for it."""
+    for path in sorted(checkpoint.rglob("*")):
+        with naming_damage(checkpoint):
+            if path.suffix == ".safetensors":
+                with safe_open(path, framework="pt"):  # compares the size of the file with its header
+                    pass
+            elif path.suffix in (".pt", ".pth", ".bin"):
+                with ZipFile(path) as file:  # of torch.save
+                    if file.testzip() is not None:
+                        raise ValueError(f"a wrong checksum in {path.name}")
 
 
 def remove_marks(checkpoint: Path) -> None:

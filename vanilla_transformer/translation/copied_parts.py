@@ -153,7 +153,9 @@ def restored(
         ("encoder_attention", read, read),
     ):
         if (weights := getattr(hypothesis, name)) is not None:
-            changes[name] = _spread(np.asarray(weights), rows, columns, is_cross=columns is read and rows is written)
+            changes[name] = _spread(np.asarray(weights), rows, columns)
+    if "alignment_weights" in changes:
+        _align_values(changes["alignment_weights"], written, read)
     if hypothesis.log_probabilities is not None:
         row = []
         for group in written:
@@ -171,6 +173,7 @@ class _Group:
     words: tuple[str, ...]
     start: int
     end: int
+    is_value: bool = False
 
 
 def _groups(tokens: Sequence[str], values: tuple[str, ...]) -> list[_Group]:
@@ -187,25 +190,31 @@ def _groups(tokens: Sequence[str], values: tuple[str, ...]) -> list[_Group]:
         joined = "".join(tokens[start:end])
         whole = restore(joined, values, complete=False) if find_placeholders(joined) else None
         words = (joined,) if whole is None else tuple(spelled(whole, word_spans(whole)))
-        groups.append(_Group(words, start, end))
+        groups.append(_Group(words, start, end, whole is not None))
     return groups
 
 
-def _spread(weights: np.ndarray, rows: list[_Group], columns: list[_Group], *, is_cross: bool) -> np.ndarray:
-    """Returns weights [..., rows, columns] of words from those of tokens; rows keep their sums.
-
-    Where the translation of a value attends to the value, each word attends to itself.
-    """
+def _spread(weights: np.ndarray, rows: list[_Group], columns: list[_Group]) -> np.ndarray:
+    """Returns weights [..., rows, columns] of words from those of tokens; rows keep their sums."""
     mean, share = _membership(rows), _membership(columns)
     mean, share = mean / mean.sum(0), share / share.sum(1, keepdims=True)
-    spread = (mean.T @ weights @ share).astype(weights.dtype)
-    if is_cross:
-        for top, row in zip(_starts(rows), rows, strict=True):
-            for left, column in zip(_starts(columns), columns, strict=True):
-                if (size := len(row.words)) > 1 and row.words == column.words:
-                    block = spread[..., top : top + size, left : left + size]
-                    block[...] = block.sum(-1, keepdims=True) * np.eye(size, dtype=weights.dtype)
-    return spread
+    return (mean.T @ weights @ share).astype(weights.dtype)
+
+
+def _align_values(weights: np.ndarray, rows: list[_Group], columns: list[_Group]) -> None:
+    """Aligns each word of a value with itself. Equal values share the weight as the model does."""
+    for top, row in zip(_starts(rows), rows, strict=True):
+        size = len(row.words)
+        same = [
+            left
+            for left, column in zip(_starts(columns), columns, strict=True)
+            if row.is_value and column.words == row.words
+        ]
+        if same:
+            shares = [weights[top, left : left + size].sum() + np.finfo(weights.dtype).tiny for left in same]
+            weights[top : top + size] = 0
+            for left, share in zip(same, shares, strict=True):
+                weights[top : top + size, left : left + size] = np.eye(size) * (share / sum(shares))
 
 
 def _membership(groups: list[_Group]) -> np.ndarray:

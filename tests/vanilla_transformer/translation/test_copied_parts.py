@@ -143,6 +143,16 @@ def test_words_are_aligned_and_sure_as_if_the_model_had_read_them(tokenizer):
             np.testing.assert_allclose(best.alignment_weights.sum(-1), 1, atol=1e-6)
 
 
+def test_a_value_is_aligned_with_itself_wherever_the_model_looked(tokenizer):
+    given = translator_of(tokenizer).attend(
+        "10:30 or 11:30 or 10:30, see example.com", "example.com 11:30 10:30 10:30 see"
+    )
+    links = given.word_alignment.split()[:12]
+    assert links[:6] == ["13-0", "14-1", "15-2", "4-3", "5-4", "6-5"]
+    assert {link.split("-")[0] for link in links[6:]} <= {"0", "1", "2", "8", "9", "10"}
+    np.testing.assert_allclose(given.alignment_weights.sum(-1), 1, atol=1e-6)
+
+
 def test_attention_of_given_translations_and_every_head(tokenizer):
     translator = translator_of(tokenizer)
     source, target = "Write to info@example.com.", "Mail info@example.com!"

@@ -407,17 +407,17 @@ def translate_into_each(
 
 def say_language(hypothesis: Hypothesis, said: set[str]) -> None:
     """Says once which language was found, on a terminal, and which one was assumed or needed no translation."""
-    if hypothesis.detected is None or not hypothesis.text:
+    found, is_news = hypothesis.detected, True
+    name = LANGUAGE_NAMES.get(base_of(found.language), found.language) if found else ""
+    if hypothesis.unchanged:
+        sentence = "The text is in the target language already: it comes back unchanged."
+    elif found is None or not hypothesis.text:
         return
-    name = LANGUAGE_NAMES.get(base_of(hypothesis.detected.language), hypothesis.detected.language)
-    if not hypothesis.detected.is_certain:
-        sentence = f"The text does not tell its language: {name} is assumed (--source_lang sets it)."
-    elif hypothesis.unchanged:
-        sentence = f"The text is in {name} already: it comes back unchanged."
+    elif found.is_certain:
+        sentence, is_news = f"Source language: {name}.", on_terminal(sys.stderr)
     else:
-        sentence = f"Source language: {name}."
-    is_plain = hypothesis.detected.is_certain and not hypothesis.unchanged
-    if sentence not in said and (on_terminal(sys.stderr) or not is_plain):
+        sentence = f"The text does not tell its language: {name} is assumed (--source_lang sets it)."
+    if is_news and sentence not in said:
         print(sentence, file=sys.stderr)
     said.add(sentence)
 

@@ -516,3 +516,24 @@ def test_shards_of_a_family_are_translated_by_one_of_its_models(tmp_path):
         translate.main([*command, "--target_lang", "fr", "de"])
     with pytest.raises(SystemExit, match=r"everyday translates en-de, .*: give target_lang"):
         translate.main(command)
+
+
+def test_the_command_says_what_it_found_assumed_or_left_unchanged(capsys, monkeypatch):
+    def run(*words):
+        translate.main(["--model", "everyday", *words])
+        out, err = capsys.readouterr()
+        return out, [line for line in err.splitlines() if "language" in line]
+
+    german = "Wo ist der Bahnhof?"
+    out, notes = run(german, german)
+    assert (out.split("\t")[0], len(out.splitlines()), notes) == ("en", 2, [])  # German is into English alone
+    monkeypatch.setattr(translate, "on_terminal", lambda stream: stream is sys.stderr)
+    assert run(german, german)[1] == ["Source language: German."]
+    assert run("--target_lang", "de", "Hotel")[1] == [
+        "The text does not tell its language: English is assumed (--source_lang sets it)."
+    ]
+    unchanged = "The text is in the target language already: it comes back unchanged."
+    assert run("--target_lang", "de", german) == (f"{german}\n", [unchanged])
+    assert run("--target_lang", "en", "Hotel", "--source_lang", "en") == ("Hotel\n", [unchanged])
+    with pytest.raises(SystemExit, match="--resume needs --target_lang"):
+        run("--input", "a", "--output", "b", "--resume")

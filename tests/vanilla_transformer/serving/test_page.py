@@ -208,6 +208,29 @@ def test_languages_swap_and_sentences_are_explained_one_by_one(browser, address,
     assert browser.find("#past").is_displayed()
 
 
+def test_the_language_is_detected_and_a_text_in_the_target_language_stays(browser, address, bundled):
+    def source():
+        return browser.find("#source option:checked").text
+
+    browser.open(address)
+    browser.until(lambda: browser.all("#source option"))
+    assert source() == "Detect language"
+    browser.find("#text").send_keys("A dog runs in the snow.")
+    browser.until_translated(bundled("A dog runs in the snow."))
+    assert source() == "English (detected)"
+    browser.find("#clear").click()
+    browser.find("#text").send_keys("Der Hund ist hier.")
+    browser.until_translated("Der Hund ist hier.")
+    assert (source(), browser.find("#hint").text) == ("German (detected)", "The text is in German already")
+    assert browser.find("#attention").get_attribute("hidden")
+    browser.find("#clear").click()
+    browser.find("#text").send_keys("dog")
+    browser.until(lambda: source() == "English (assumed)")
+    assert browser.find("#attention").get_attribute("hidden")  # one word has nowhere else to look
+    browser.find("#clear").click()
+    assert source() == "Detect language"
+
+
 def test_words_with_a_low_confidence_are_marked(browser, address):
     """Answers that have a confidence for each word; the page marks the words below one half."""
     browser.open(address)

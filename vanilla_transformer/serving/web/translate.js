@@ -207,7 +207,8 @@ const percent = probability => probability < 0.01 ? "< 1 %" : `${Math.round(100 
 function explain(index) {
   current = index;
   const sentence = result?.unchanged ? undefined : result?.sentences[index];
-  page.attention.hidden = !sentence || best(sentence).words.length < 2;  // one word has nowhere else to look
+  const isOne = text => text.match(/\p{Script=Han}|[\p{L}\p{N}]+/gu)?.length < 2;
+  page.attention.hidden = !sentence || isOne(sentence.source) || isOne(best(sentence).text);  // nowhere else to look
   page.links.replaceChildren();
   page.maps.replaceChildren();
   page.ranked.replaceChildren(...(sentence?.translations ?? []).map(each => make("li", {}, make("button",

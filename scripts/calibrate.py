@@ -24,7 +24,7 @@ from vanilla_transformer.command_line.inference_arguments import LoadingArgument
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import Languages
-from vanilla_transformer.hub.saved_files import GENERATION_CONFIG, find_model, read_settings
+from vanilla_transformer.hub.saved_files import GENERATION_CONFIG, RECORD, find_model, read_record, read_settings
 from vanilla_transformer.safe_files.atomic_writes import write_json
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.safe_files.standard_streams import on_terminal
@@ -44,7 +44,7 @@ from vanilla_transformer.translation.confidence import CALIBRATION, Calibration
 class CalibrationArguments:
     """Which model to calibrate, and with which pairs."""
 
-    model: str = key("runs/demo/model", "Folder of the model, whose generation_config.json is written.")
+    model: str = key("runs/demo/model", "Folder of the model, whose decoding settings get the calibration.")
     files: list[str] = key(
         [], "Pairs that the model was not trained on: a prefix such as data/val, two files, or a table."
     )
@@ -66,10 +66,9 @@ def main(argv: list[str] | None = None) -> None:
 
 def calibrate(options: CalibrationArguments, loading: LoadingArguments) -> dict[str, float]:
     """Writes the calibration; returns the errors before and after."""
-    path = Path(find_model(options.model)) / GENERATION_CONFIG
-    if not path.is_file():
+    record, path = read_record(options.model), Path(find_model(options.model)) / GENERATION_CONFIG
+    if not record and not path.is_file():
         raise ValueError(f"{path} does not exist: give the folder of one model that was saved on this computer.")
-    settings = read_settings(path)
     given = Languages(options.source_lang, options.target_lang)
     languages = languages_of_models(given, [options.model], loading)
     if not languages:
@@ -99,7 +98,11 @@ def calibrate(options: CalibrationArguments, loading: LoadingArguments) -> dict[
         for name, line in (("before", Calibration()), ("after", calibration)):
             of_pairs, of_others = ([fmean(map(line, row)) for row in rows if row] for rows in (probabilities, other))
             results[f"AUC {name}"] = area_under_curve(of_pairs, of_others)
-    write_json(path, {**settings, CALIBRATION: asdict(calibration)})
+    if record:
+        settings = {**record["generation_config"], CALIBRATION: asdict(calibration)}
+        write_json(path.with_name(RECORD), {**record, "generation_config": settings})
+    else:
+        write_json(path, {**read_settings(path), CALIBRATION: asdict(calibration)})
     return results
 
 

@@ -2,7 +2,11 @@
 
     vanilla convert ctranslate2 --model runs/demo/model --output_dir runs/demo/ctranslate2 --quantization int8
 
-The tokenizer is written to the same folder. To translate with both:
+The folder is a model: it needs neither torch nor the original, and nothing is compared or made again.
+
+    vanilla translate --model runs/demo/ctranslate2 "When does the train arrive in Berlin?"
+
+To translate without this package:
 
     import ctranslate2
     from transformers import AutoTokenizer
@@ -19,10 +23,8 @@ from dataclasses import dataclass
 
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.converters.from_and_to_marian import load
-from vanilla_transformer.converters.to_ctranslate2 import Quantization, export, require_ctranslate2
-from vanilla_transformer.hub.loading import load_tokenizers
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
+from vanilla_transformer.converters.converted_folder import convert
+from vanilla_transformer.converters.to_ctranslate2 import Quantization, require_ctranslate2
 from vanilla_transformer.safe_files.atomic_writes import whole_folder
 
 
@@ -54,22 +56,16 @@ def main(argv: list[str] | None = None) -> None:
 
 
 def export_model(options: ExportArguments) -> None:
-    """Writes the model and its tokenizers."""
+    """Writes the converted folder."""
     require_ctranslate2()
     with whole_folder(options.output_dir, known_by="model.bin", overwrite=options.overwrite) as folder:
-        model = load(options.model, "vanilla_transformer", revision=options.revision)
-        tokenizer, target_tokenizer = load_tokenizers(options.model, revision=options.revision)
-        export(
-            model,
-            tokenizer,
+        convert(
+            options.model,
             folder,
-            target_tokenizer=target_tokenizer,
             quantization=options.quantization,
             max_positions=options.max_positions,
+            revision=options.revision,
         )
-        tokenizer.save_pretrained(folder)
-        if target_tokenizer is not None:
-            target_tokenizer.save_pretrained(folder / TARGET)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ HUB_LIBRARIES = {"numpy", "torch", "tqdm", "transformers", "huggingface_hub", "s
 # Libraries that only some rooms may import.
 LIBRARIES = {
     "safe_files": {"filelock", "pyarrow"},
-    "hub": {"filelock", "peft"},
+    "hub": {"filelock", "peft", "yaml"},
     "converters": {"ctranslate2", "onnxruntime"},
     "engines": {"ctranslate2"},
     "translation": {"eld", "sentencex"},

@@ -13,7 +13,7 @@ CAPTIONS = Path(__file__).parents[1] / "data" / "captions"
 
 
 def test_a_model_is_calibrated_in_its_folder(tmp_path, capsys):
-    model = shutil.copytree(BUNDLED, tmp_path / "model", ignore=shutil.ignore_patterns(".ctranslate2"))
+    model = shutil.copytree(BUNDLED, tmp_path / "model")
     before = json.loads((model / "generation_config.json").read_text())
     (tmp_path / "other.en").write_text("The bank lowered its interest rates.\nParliament adopted the motion.\n")
     words = ["--model", str(model), "--files", str(CAPTIONS), "--other_text", str(tmp_path / "other.en")]

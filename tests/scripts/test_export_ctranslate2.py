@@ -4,9 +4,8 @@ import sys
 from typing import get_args, get_type_hints
 
 import pytest
-from transformers import AutoTokenizer
+from transformers import AutoTokenizer, T5Config
 
-from tests.small_models import small_marian
 from vanilla_transformer import Translator
 from vanilla_transformer.converters.to_ctranslate2 import Quantization, translate
 from vanilla_transformer.scripts import export_ctranslate2
@@ -28,6 +27,7 @@ def test_the_exported_model_translates_text(model_folder, tmp_path, capsys):
     translator = ctranslate2.Translator(str(output), intra_threads=1)
     (tokens,) = translate(translator, [tokenizer(text).tokens()], num_beams=1, max_new_tokens=9)
     expected = Translator.from_pretrained(model_folder)(text, num_beams=1, max_new_tokens=9)
+    assert Translator.from_pretrained(output)(text, num_beams=1, max_new_tokens=9) == expected
     assert tokenizer.decode(tokenizer.convert_tokens_to_ids(tokens), skip_special_tokens=True) == expected
 
 
@@ -38,9 +38,9 @@ def test_without_the_engine_a_sentence_says_what_to_install(model_folder, tmp_pa
 
 
 def test_models_of_other_types_are_refused(tmp_path):
-    small_marian().save_pretrained(tmp_path / "marian")
-    with pytest.raises(SystemExit, match="is a model of type 'marian': give one of type 'vanilla_transformer'"):
-        export_ctranslate2.main(["--model", str(tmp_path / "marian"), "--output_dir", str(tmp_path / "out")])
+    T5Config().save_pretrained(tmp_path / "t5")
+    with pytest.raises(SystemExit, match="takes models of type vanilla_transformer and marian, not 't5'"):
+        export_ctranslate2.main(["--model", str(tmp_path / "t5"), "--output_dir", str(tmp_path / "out")])
     assert not (tmp_path / "out").exists()
 
 

@@ -20,7 +20,7 @@ from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.shard_formats import Corpus
 from vanilla_transformer.bulk_translation.shards import CountRows, Range, Shards
 from vanilla_transformer.command_line.inference_arguments import LoadingArguments
-from vanilla_transformer.engines.hardware import missing_for_torch
+from vanilla_transformer.hub.installed import missing_for_torch
 from vanilla_transformer.hub.saved_files import CONFIG, find_file, find_model
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 from vanilla_transformer.safe_files.atomic_writes import new_file

@@ -24,10 +24,10 @@ from vanilla_transformer.hub.languages import languages_of, record_languages
 from vanilla_transformer.hub.loading import load_config, load_model
 from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.models.positions import SinusoidalHalvesPositions
 from vanilla_transformer.models.search_options import SEARCH, library_names, names_own_search, options_of
 
-from .supported_models import has_position_table, position_encoding_of, position_table, require_understood
+from .saved_weights import POSITIONS, position_tables
+from .supported_models import require_understood
 
 
 State = dict[str, torch.Tensor]
@@ -161,15 +161,11 @@ def _order_of_marian(config: VanillaTransformerConfig) -> torch.Tensor:
 
     MarianMT has all sines before all cosines. The paper has them alternate.
     """
-    encoding, d_model = position_encoding_of(config), config.d_model
-    if has_position_table(encoding) and d_model % 2 == 0:
-        length = min(encoding.max_length or 64, 64)
-        table = position_table(encoding, length)
-        expected = position_table(SinusoidalHalvesPositions(config), length)
-        same_order = torch.arange(d_model)
-        for order in (same_order, torch.cat([same_order[::2], same_order[1::2]])):
-            if torch.allclose(table[:, order].to(expected.dtype), expected, rtol=0.0, atol=1e-6):
-                return order
+    same_order = torch.arange(config.d_model)
+    if config.d_model % 2 == 0 and config.position_encoding == FIXED_IN_MARIAN["position_encoding"]:
+        return same_order
+    if config.d_model % 2 == 0 and config.position_encoding == "sinusoidal":
+        return torch.cat([same_order[::2], same_order[1::2]])
     raise ValueError(
         f"position_encoding={config.position_encoding!r} can't become MarianMT, which only has "
         f"{FIXED_IN_MARIAN['position_encoding']!r}: train a model with that."
@@ -223,7 +219,7 @@ def rename(name: str, names: dict[str, str]) -> str:
 
 def _require_sinusoids(name: str, table: torch.Tensor, config: VanillaTransformerConfig) -> None:
     """Refuses a checkpoint whose position table is not the sinusoids that this model computes."""
-    computed = position_table(SinusoidalHalvesPositions(config), len(table), table.device).to(table.dtype)
+    computed = torch.from_numpy(position_tables(config, {}, len(table))[POSITIONS.format("encoder")]).to(table)
     if not torch.allclose(table, computed, rtol=0.0, atol=4 * torch.finfo(table.dtype).eps):
         raise ValueError(f"{name} holds other positions than sinusoids: only checkpoints with those can be converted.")
 

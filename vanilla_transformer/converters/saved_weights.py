@@ -8,16 +8,22 @@
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from safetensors import deserialize
 
-from vanilla_transformer.hub.saved_files import SavedConfig, errors_in_one_sentence, find_file, read_object
+from vanilla_transformer.hub.saved_files import Saved, errors_in_one_sentence, find_file, read_object
 
+
+if TYPE_CHECKING:
+    from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 
 Weights = dict[str, np.ndarray]
 SAFETENSORS, INDEX = "model.safetensors", "model.safetensors.index.json"
+STACKS = ("encoder", "decoder")
+LEARNED = "learned"
+POSITIONS = "model.{}.embed_positions.table"  # the position table of a stack among the weights
 TYPES = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 HEAD, TARGET_EMBEDDING, SOURCE_EMBEDDING = (
     *("lm_head.weight", "model.decoder.embed_tokens.weight"),
@@ -36,7 +42,7 @@ def find_weights(name_or_path: str | Path, **options: Any) -> list[Path]:
     return [path for name in names if (path := find_file(name_or_path, name, **options))]
 
 
-def read_weights(name_or_path: str | Path, config: SavedConfig, **options: Any) -> Weights:
+def read_weights(name_or_path: str | Path, config: Saved, **options: Any) -> Weights:
     """Returns all weights of a model in float32, also those that are saved once because they are tied.
 
     Args:
@@ -57,10 +63,15 @@ def read_weights(name_or_path: str | Path, config: SavedConfig, **options: Any) 
     return weights
 
 
-def _require_shapes(config: SavedConfig, weights: Weights) -> None:
+def target_vocabulary_of(config: "Saved | VanillaTransformerConfig") -> int:
+    """Returns how many tokens the decoder reads and writes."""
+    return config.vocab_size if config.target_vocab_size is None else config.target_vocab_size
+
+
+def _require_shapes(config: Saved, weights: Weights) -> None:
     """Refuses weights of another model than the config describes: an engine could read them as something else."""
     width = config.d_model
-    for stack, tokens in (("encoder", config.vocab_size), ("decoder", config.output_vocab_size)):
+    for stack, tokens in zip(STACKS, (config.vocab_size, target_vocabulary_of(config)), strict=True):
         heads, inner = (getattr(config, f"{stack}_{name}") for name in ("attention_heads", "ffn_dim"))
         keys, values = (heads * (each or width // heads) for each in (config.d_k, config.d_v))
         shapes = {
@@ -84,7 +95,7 @@ def _array(entry: dict[str, Any]) -> np.ndarray:
     return np.frombuffer(entry["data"], TYPES[entry["dtype"]]).astype(np.float32).reshape(entry["shape"])
 
 
-def _ties(config: SavedConfig) -> dict[str, str]:
+def _ties(config: Saved) -> dict[str, str]:
     """Returns which weight may stand for another that a file lacks."""
     if not config.tie_word_embeddings:
         return {}
@@ -96,17 +107,12 @@ def _ties(config: SavedConfig) -> dict[str, str]:
 # --- positions ---
 
 
-def has_known_positions(config: SavedConfig) -> bool:
-    """Whether the vectors that a position encoding adds are known here."""
-    return config.position_encoding in (*TABLES, LEARNED)
-
-
-def position_tables(config: SavedConfig, weights: Weights, length: int) -> dict[str, np.ndarray]:
-    """Returns the vectors [length, D] that encoder and decoder add to their embeddings."""
+def position_tables(config: "Saved | VanillaTransformerConfig", weights: Weights, length: int) -> Weights:
+    """Returns the vectors [length, D] that encoder and decoder add to their embeddings, by the names `POSITIONS`."""
     if config.position_encoding == LEARNED:
-        return {stack: weights[f"model.{stack}.embed_positions.weight"] for stack in ("encoder", "decoder")}
+        return {POSITIONS.format(stack): weights[f"model.{stack}.embed_positions.weight"] for stack in STACKS}
     table = TABLES[config.position_encoding](np.arange(length, dtype=np.float64), config).astype(np.float32)
-    return {"encoder": table, "decoder": table}
+    return {POSITIONS.format(stack): table for stack in STACKS}
 
 
 def _angles(positions: np.ndarray, exponents: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -115,33 +121,33 @@ def _angles(positions: np.ndarray, exponents: np.ndarray) -> tuple[np.ndarray, n
     return np.sin(angles), np.cos(angles)
 
 
-def _interleaved(positions: np.ndarray, config: SavedConfig) -> np.ndarray:
+def _interleaved(positions: np.ndarray, config: Saved) -> np.ndarray:
     waves = _angles(positions, np.arange(0, config.d_model, 2) / config.d_model)
     return np.stack(waves, axis=-1).reshape(len(positions), -1)
 
 
-def _halves(positions: np.ndarray, config: SavedConfig) -> np.ndarray:
+def _halves(positions: np.ndarray, config: Saved) -> np.ndarray:
     return np.concatenate(_angles(positions, np.arange(0, config.d_model, 2) / config.d_model), axis=-1)
 
 
-def _tensor2tensor(positions: np.ndarray, config: SavedConfig) -> np.ndarray:
+def _tensor2tensor(positions: np.ndarray, config: Saved) -> np.ndarray:
     half = config.d_model // 2
     return np.concatenate(_angles(positions, np.arange(half) / max(half - 1, 1)), axis=-1)
 
 
-def _fairseq(positions: np.ndarray, config: SavedConfig) -> np.ndarray:
+def _fairseq(positions: np.ndarray, config: Saved) -> np.ndarray:
     return _tensor2tensor(positions + int(config.pad_token_id or 0) + 1, config)
 
 
-def _integer(positions: np.ndarray, config: SavedConfig) -> np.ndarray:
+def _integer(positions: np.ndarray, config: Saved) -> np.ndarray:
     return np.repeat(positions[:, None], config.d_model, axis=1)
 
 
-LEARNED = "learned"
-TABLES: dict[str, Callable[[np.ndarray, SavedConfig], np.ndarray]] = {
+TABLES: dict[str, Callable[[np.ndarray, Saved], np.ndarray]] = {
     "sinusoidal": _interleaved,
     "sinusoidal_halves": _halves,
     "sinusoidal_tensor2tensor": _tensor2tensor,
     "sinusoidal_fairseq": _fairseq,
     "integer": _integer,
 }
+ENCODINGS = (*TABLES, LEARNED)

@@ -1,22 +1,18 @@
-"""What all converters ask of this package's models: that they understand the config, and the positions as a table.
+"""What all converters ask of this package's models: that they understand the config.
 
-A converter names the config fields it understands. Any other field must have its default value. So a field that is
-added to the config later is refused until the converter handles it, and no model is converted into another one.
+A converter names the config fields it understands. Any other field must be the paper's, or outside the network. So a
+field that is added to the config later is refused until it is on one of the lists.
 """
 
 from collections.abc import Collection, Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
-from vanilla_transformer.hub.saved_files import SavedConfig, default_fields
+from vanilla_transformer.hub.saved_files import Saved
 
 
-if TYPE_CHECKING:  # importing them imports torch, which a conversion from saved files does not need
-    import torch
+if TYPE_CHECKING:  # importing it imports torch, which a conversion from saved files does not need
     from transformers import PreTrainedConfig
-
-    from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
-    from vanilla_transformer.models.positions import PositionEncoding
 
 
 OURS = "vanilla_transformer"  # the model type that converters take
@@ -37,8 +33,17 @@ OUTSIDE_THE_NETWORK = (
 )
 
 
-def require_understood(config: "PreTrainedConfig | SavedConfig", understood: Collection[str], target: str) -> None:
-    """Refuses a config with a field that is not at its default and that the converter does not understand.
+# The other fields, with the values of the paper's network.
+PLAIN: dict[str, Any] = {
+    **{"is_encoder_decoder": True, "score_function": "scaled_dot", "key_projection": "separate"},
+    **{"attention_pattern": "full", "attention_window": 256, "num_hashes": 4, "lsh_bucket_length": 64, "hash_seed": 0},
+    **{"relative_attention_num_buckets": 32, "relative_attention_max_distance": 128},
+    **{"norm_placement": "post", "position_encoding": "sinusoidal", "layer_norm_eps": 1e-5},
+}
+
+
+def require_understood(config: "PreTrainedConfig | Saved", understood: Collection[str], target: str) -> None:
+    """Refuses a config with a field that is not the paper's and that the converter does not understand.
 
     Args:
         config: The config of the model to convert.
@@ -47,45 +52,12 @@ def require_understood(config: "PreTrainedConfig | SavedConfig", understood: Col
     """
     if config.model_type != OURS:
         raise ValueError(f"model_type={config.model_type!r} can't become {target}: convert a model of type {OURS!r}.")
-    if isinstance(config, SavedConfig):
-        defaults = default_fields(OURS)
-    else:
-        defaults = {field.name: _default_of(field) for field in fields(config)}
-    for name, default in defaults.items():
+    names = PLAIN if isinstance(config, Saved) else [field.name for field in fields(config)]
+    for name in names:
         value = getattr(config, name)
-        if name not in (*understood, *OUTSIDE_THE_NETWORK) and value != default:
-            raise ValueError(
-                f"{name}={value!r} can't become {target}, which only has {default!r}: train a model with that."
-            )
-
-
-def _default_of(field: Field) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
-
-
-def position_encoding_of(config: "VanillaTransformerConfig") -> "PositionEncoding":
-    """Makes the encoder's position encoding that a config names, without drawing from torch's random numbers."""
-    import torch
-
-    from vanilla_transformer.models.variants import POSITIONS
-
-    with torch.random.fork_rng(devices=[]):
-        return POSITIONS[config.position_encoding].load()(config, config.encoder_attention_heads, False)
-
-
-def has_position_table(encoding: "PositionEncoding") -> bool:
-    """Whether the encoding adds one vector for each position to the embeddings, and nothing else."""
-    from vanilla_transformer.models.positions import AddedPositions
-
-    return type(encoding).encode is AddedPositions.encode
-
-
-def position_table(encoding: "PositionEncoding", length: int, device: "torch.device | str" = "cpu") -> "torch.Tensor":
-    """Returns the vectors that an encoding adds at the first positions [length, D]."""
-    import torch
-
-    with torch.no_grad():
-        return encoding(torch.arange(length, device=device))
+        if name not in (*understood, *OUTSIDE_THE_NETWORK) and (name not in PLAIN or value != PLAIN[name]):
+            only = f", which only has {PLAIN[name]!r}: train a model with that" if name in PLAIN else ": leave it out"
+            raise ValueError(f"{name}={value!r} can't become {target}{only}.")
 
 
 def aligning_heads(config: Any, layers: int, heads: int) -> tuple[int, int]:

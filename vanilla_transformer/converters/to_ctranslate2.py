@@ -15,7 +15,10 @@ the first `num_beams` finished translations. That is `beam_search.search(penalty
 """
 
 import math
+import sys
+import threading
 from collections.abc import Iterable, Sequence
+from importlib.abc import MetaPathFinder
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -23,18 +26,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
 
 import numpy as np
 
-from vanilla_transformer.hub.saved_files import SavedConfig, SavedGenerationConfig
+from vanilla_transformer.hub.process_locks import LOADING
+from vanilla_transformer.hub.saved_files import Saved
 
-from .saved_weights import LEARNED, Weights, has_known_positions, position_tables, read_weights
-from .supported_models import (
-    OURS,
-    aligning_heads,
-    has_position_table,
-    position_encoding_of,
-    position_table,
-    require_quantization,
-    require_understood,
-)
+from .saved_weights import ENCODINGS, LEARNED, POSITIONS, Weights, position_tables, read_weights, target_vocabulary_of
+from .supported_models import OURS, PLAIN, aligning_heads, require_quantization, require_understood
 
 
 if TYPE_CHECKING:  # optional dependencies, and those that a saved model does not need
@@ -47,7 +43,7 @@ if TYPE_CHECKING:  # optional dependencies, and those that a saved model does no
     from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
     from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 
-    Config: TypeAlias = VanillaTransformerConfig | SavedConfig
+    Config: TypeAlias = VanillaTransformerConfig | Saved
     AnyTokenizer: TypeAlias = PreTrainedTokenizerBase | SavedTokenizer
 
 
@@ -74,7 +70,6 @@ ACTIVATIONS = {
     "tanh": "Tanh",
     "sigmoid": "Sigmoid",
 }
-POSITIONS = "model.{}.embed_positions.table"  # the position table of a stack among the weights
 IMPOSSIBLE = -1e4  # as a bias of a logit; float16 can represent it
 
 
@@ -101,22 +96,18 @@ def export(
     from vanilla_transformer.hub.loading import require_finite
 
     require_quantization(quantization, get_args(Quantization))
-    config = model.config
-    require_expressible(config)
+    require_expressible(model.config)
     require_finite(model)
-    length = table_length(config, max_positions)
     weights = {name: tensor.float().cpu().numpy() for name, tensor in model.state_dict().items()}
-    for stack, module in (("encoder", model.model.encoder), ("decoder", model.model.decoder)):
-        table = position_table(module.embed_positions, length, module.embed_tokens.weight.device)
-        weights[POSITIONS.format(stack)] = table.float().cpu().numpy()
-    spec = specification(config, weights, model.generation_config.bad_words_ids)
-    _write(spec, config, tokenizer, target_tokenizer, quantization, folder)
+    tokenizers = tokenizer, target_tokenizer or tokenizer
+    forbidden = model.generation_config.bad_words_ids
+    _write(model.config, weights, forbidden, tokenizers, folder, quantization, max_positions)
 
 
 def export_saved(
     name_or_path: str | Path,
-    config: SavedConfig,
-    generation_config: SavedGenerationConfig,
+    config: Saved,
+    generation_config: Saved,
     tokenizer: "AnyTokenizer",
     folder: str | Path,
     *,
@@ -147,41 +138,44 @@ def export_saved(
                 f"{name_or_path} has weights that are not numbers (NaN or infinity) in {name}: its training diverged "
                 "or its file is damaged. Use an earlier checkpoint, or download it again."
             )
+    tokenizers = tokenizer, target_tokenizer or tokenizer
     try:
-        for stack, table in position_tables(config, weights, table_length(config, max_positions)).items():
-            weights[POSITIONS.format(stack)] = table
-        spec = specification(config, weights, generation_config.bad_words_ids)
+        _write(config, weights, generation_config.bad_words_ids, tokenizers, folder, quantization, max_positions)
     except KeyError as error:
         raise ValueError(
             f"{name_or_path} has no weights {error.args[0]}: its files are not those of one whole model. Download or "
             "save the model again."
         ) from error
-    _write(spec, config, tokenizer, target_tokenizer, quantization, folder)
 
 
-def can_export_saved(config: SavedConfig) -> bool:
-    """Whether `export_saved` knows how such a model computes its positions."""
-    return config.model_type == OURS and has_known_positions(config)
+def can_export_saved(config: Saved) -> bool:
+    """Whether a saved config has all fields that `export_saved` reads. An older one lacks some: torch's knows them."""
+    read = {*UNDERSTOOD, *PLAIN, "alignment_layer"}
+    return config.model_type == OURS and read <= vars(config).keys() and config.position_encoding in ENCODINGS
 
 
 def _write(
-    spec: "TransformerSpec",
     config: "Config",
-    tokenizer: "AnyTokenizer",
-    target_tokenizer: "AnyTokenizer | None",
-    quantization: str,
+    weights: Weights,
+    forbidden_words: Iterable[Sequence[int]] | None,
+    tokenizers: "tuple[AnyTokenizer, AnyTokenizer]",
     folder: str | Path,
+    quantization: str,
+    max_positions: int | None,
 ) -> None:
-    source = vocabulary(tokenizer, config.vocab_size)
-    target = vocabulary(target_tokenizer or tokenizer, config.output_vocab_size, as_target=True)
+    weights = {**weights, **position_tables(config, weights, table_length(config, max_positions))}
+    spec = specification(config, weights, forbidden_words)
+    source = vocabulary(tokenizers[0], config.vocab_size)
+    target = vocabulary(tokenizers[1], target_vocabulary_of(config), as_target=True)
     spec.register_source_vocabulary(source)
     spec.register_target_vocabulary(target)
-    if tokenizer.unk_token is not None:
-        spec.config.unk_token = tokenizer.unk_token
+    if tokenizers[0].unk_token is not None:
+        spec.config.unk_token = tokenizers[0].unk_token
     spec.config.decoder_start_token = spec.config.bos_token = target[_start_token_id(config)]
     spec.config.eos_token = target[_end_token_id(config)]
     if "bfloat16" in quantization and find_spec("torch") is None:
         raise ImportError(f"quantization={quantization!r} is written by torch: install torch, or choose float16.")
+    _specs(with_torch="bfloat16" in quantization)
     spec.validate()
     spec.optimize(quantization)
     spec.save(str(folder))
@@ -235,7 +229,7 @@ def vocabulary(tokenizer: "AnyTokenizer", size: int, *, as_target: bool = False)
     return [tokens.get(token_id, f"<unused {token_id}>") for token_id in range(size)]
 
 
-def table_length(config: "PreTrainedConfig | SavedConfig", max_positions: int | None = None) -> int:
+def table_length(config: "PreTrainedConfig | Saved", max_positions: int | None = None) -> int:
     """Returns how many positions an exported model has.
 
     Args:
@@ -245,13 +239,9 @@ def table_length(config: "PreTrainedConfig | SavedConfig", max_positions: int | 
     return longest_sequence_of(config) or max_positions or config.max_position_embeddings
 
 
-def longest_sequence_of(config: "PreTrainedConfig | SavedConfig") -> int | None:
+def longest_sequence_of(config: "PreTrainedConfig | Saved") -> int | None:
     """Returns how many positions the model itself has; `None` if there is no limit."""
-    if config.model_type != OURS:
-        return None
-    if isinstance(config, SavedConfig):
-        return config.max_position_embeddings if config.position_encoding == LEARNED else None
-    return position_encoding_of(config).max_length
+    return config.max_position_embeddings if getattr(config, "position_encoding", None) == LEARNED else None
 
 
 def specification(
@@ -264,7 +254,7 @@ def specification(
         weights: Its weights, and its position tables under the names `POSITIONS`.
         forbidden_words: `bad_words_ids` of its generation config; those of one token are written.
     """
-    specs = require_ctranslate2().specs
+    specs = _specs()
     require_expressible(config)
     alignment_layer, alignment_heads = aligning_heads(config, config.decoder_layers, config.decoder_attention_heads)
     common = {
@@ -291,7 +281,9 @@ def specification(
     filler.stack(spec.decoder, "decoder")
     filler.linear(spec.decoder.projection, "lm_head")
     if forbidden := [ids[0] for ids in forbidden_words or [] if len(ids) == 1]:
-        bias = spec.decoder.projection.bias if config.output_bias else np.zeros(config.output_vocab_size, np.float32)
+        bias = (
+            spec.decoder.projection.bias if config.output_bias else np.zeros(target_vocabulary_of(config), np.float32)
+        )
         bias[forbidden] = IMPOSSIBLE
         spec.decoder.projection.bias = bias
     return spec
@@ -304,6 +296,33 @@ def require_ctranslate2() -> ModuleType:
     except ImportError as error:
         raise ImportError("This needs CTranslate2: pip install ctranslate2") from error
     return ctranslate2
+
+
+@LOADING
+def _specs(*, with_torch: bool = False) -> ModuleType:
+    """Imports the engine's descriptions of models, which would import torch: it is hidden from them.
+
+    Only bfloat16 needs it, which numpy does not have.
+    """
+    require_ctranslate2()
+    thread = threading.get_ident()
+
+    class Hidden(MetaPathFinder):
+        def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:
+            if fullname == "torch" and threading.get_ident() == thread:  # other threads may import it
+                raise ModuleNotFoundError("torch is hidden")
+
+    sys.meta_path.insert(0, finder := Hidden())
+    try:
+        from ctranslate2 import specs
+        from ctranslate2.specs import model_spec
+    finally:
+        sys.meta_path.remove(finder)
+    if with_torch and not model_spec.torch_is_available:
+        import torch
+
+        model_spec.torch, model_spec.torch_is_available = torch, True
+    return specs
 
 
 class _Filler:
@@ -371,11 +390,7 @@ def _end_token_id(config: "Config") -> int:
 def require_expressible(config: "Config") -> None:
     """Refuses a config that the engine can't represent, by the name of the field."""
     require_understood(config, UNDERSTOOD, "a CTranslate2 model")
-    if isinstance(config, SavedConfig):
-        has_table = has_known_positions(config)
-    else:
-        has_table = has_position_table(position_encoding_of(config))
-    if not has_table:
+    if config.position_encoding not in ENCODINGS:
         raise ValueError(
             f"position_encoding={config.position_encoding!r} can't become a CTranslate2 model, which only adds "
             "vectors to embeddings: train a model with such an encoding."

@@ -36,7 +36,8 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from vanilla_transformer.hub.loading import require_finite
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
 
-from .supported_models import has_position_table, position_encoding_of, require_quantization, require_understood
+from .saved_weights import ENCODINGS
+from .supported_models import require_quantization, require_understood
 from .weight_sharing import copy_sharing_weights
 
 
@@ -86,7 +87,7 @@ def export(
 def require_exportable(config: PreTrainedConfig) -> None:
     """Refuses a config that the graphs can't represent, by the name of the field."""
     require_understood(config, UNDERSTOOD, "ONNX graphs")
-    if config.position_encoding != "none" and not has_position_table(position_encoding_of(config)):
+    if config.position_encoding not in ("none", *ENCODINGS):
         raise ValueError(
             f"position_encoding={config.position_encoding!r} can't become ONNX graphs, which only add vectors to "
             "embeddings: train a model with such an encoding."

@@ -14,12 +14,14 @@ from pathlib import Path
 from typing import Any, ClassVar, get_args
 
 from vanilla_transformer.converters.to_ctranslate2 import Quantization, longest_sequence_of
+from vanilla_transformer.hub.installed import missing_for_torch
 from vanilla_transformer.hub.process_locks import LOADING
+from vanilla_transformer.hub.saved_files import read_record
 from vanilla_transformer.models.search_options import SearchOptions
 
 from .ctranslate2_engine import CTranslate2Backend, find_engine_device
 from .engine import Attention, Backend, Generated, TokenIds
-from .hardware import has_accelerator, missing_for_torch
+from .hardware import has_accelerator
 from .known_alike import why_not_a_call, why_not_a_model
 
 
@@ -73,6 +75,10 @@ class AutoBackend:
             verbose: Whether the choice is logged as a warning.
             options: Those of `from_pretrained`.
         """
+        if read_record(name_or_path):  # converted already: there may be no other model, and no torch
+            return CTranslate2Backend.from_pretrained(
+                name_or_path, device=device, quantization=quantization, **options
+            )
         reason, level = why_torch(name_or_path, device, **options), logging.WARNING if verbose else logging.INFO
         decodes = "CTranslate2 decodes as torch does" if reason is None else f"torch decodes: {reason}"
         logger.log(level, f"{name_or_path}: {decodes}")
@@ -160,6 +166,8 @@ def why_torch(name_or_path: str | Path, device: str | None = None, **options: An
         device: Where to run.
         options: Options of `from_pretrained`.
     """
+    if read_record(name_or_path):
+        return None
     if find_spec("ctranslate2") is None:
         return "CTranslate2 is not installed"
     if given := [name for name in ("device_map", "dtype", "torch_dtype") if name in options]:

@@ -2,9 +2,8 @@
 
     translator = Translator.from_pretrained("runs/demo/model", backend="ctranslate2", quantization="int8")
 
-Neither this engine nor the conversion of this package's models needs torch and transformers. A model is converted
-once. The converted model is kept beside the model's files, in the hidden folder `.ctranslate2`, or in the user's cache
-if that folder can't be written. It is converted again when the model's files change.
+It runs a folder that `vanilla convert ctranslate2` wrote. Any other model is converted once, and kept in the user's
+cache. Neither this engine nor the conversion of this package's models needs torch and transformers.
 
 The engine's beam search ends when a number of translations are finished, torch's when no unfinished one can win. So
 twice `num_beams` finished translations are requested (`patience`) and ranked here by the length penalty of
@@ -12,14 +11,13 @@ twice `num_beams` finished translations are requested (`patience`) and ranked he
 """
 
 import ctypes
-import hashlib
 import json
 import logging
 import math
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -28,32 +26,19 @@ from weakref import WeakSet
 
 import numpy as np
 
-from vanilla_transformer.converters.saved_weights import find_weights
-from vanilla_transformer.converters.supported_models import OURS, require_quantization
-from vanilla_transformer.converters.to_ctranslate2 import (
-    Quantization,
-    can_export_saved,
-    export,
-    export_saved,
-    require_ctranslate2,
-    table_length,
+from vanilla_transformer.converters.converted_folder import (
+    convert,
+    convert_in_memory,
+    kept_folder,
+    require_convertible,
 )
-from vanilla_transformer.hub.process_locks import LOADING
-from vanilla_transformer.hub.saved_files import (
-    CONFIG,
-    HUB_OPTIONS,
-    find_file,
-    read_config,
-    read_generation_config,
-    read_object,
-)
-from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
+from vanilla_transformer.converters.supported_models import require_quantization
+from vanilla_transformer.converters.to_ctranslate2 import Quantization, require_ctranslate2, table_length
+from vanilla_transformer.hub.saved_files import CONFIG, find_model, read_config, read_generation_config, read_record
 from vanilla_transformer.models.search_options import LIBRARY_DEFAULTS, BeamSearchOptions, SearchOptions
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
-from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 
 from .engine import Attention, Generated, TokenIds
-from .hardware import number_of_threads, require_torch
+from .hardware import number_of_threads
 
 
 if TYPE_CHECKING:  # an optional dependency, and those that this engine does not need
@@ -63,11 +48,8 @@ if TYPE_CHECKING:  # an optional dependency, and those that this engine does not
 
 logger = logging.getLogger(__name__)
 
-CACHE_FOLDER, FINGERPRINT_FILE = ".ctranslate2", "made_from.json"
-FORMAT = 3  # of a converted model; a change of this number converts every model again
 _OPEN_BACKENDS: "WeakSet[CTranslate2Backend]" = WeakSet()
 _ENGINE_LOCK = threading.Lock()  # of the module: a backend with a lock could not be pickled
-CONVERTIBLE = (OURS, "marian")  # model types
 
 # Options of `generate` and the engine's names for them. The engine's options against repetition are left out: they
 # change logits rather than log-probabilities, and so all scores.
@@ -115,17 +97,19 @@ class CTranslate2Backend:
         config: Any,
         generation_config: Any,
         device: str = "cpu",
+        positions: int | None = None,
     ):
         _warn_about_settings(generation_config)
         self.config, self.generation_config = config, generation_config
-        self.longest_input: int | None = table_length(config)
+        self.longest_input: int | None = positions or table_length(config)
         self.device = device
         self.folder: Path | None = Path(folder)
         self._files: dict[str, bytes] = {}  # the converted model, if its folder is gone
         self._engines: dict[bool, Any] = {}
         self._require_engine()
         vocabularies = {
-            path.name.split("_")[0]: json.loads(path.read_text("utf-8")) for path in Path(folder).glob("*_voc*")
+            path.name.split("_")[0]: json.loads(path.read_text("utf-8"))
+            for path in Path(folder).glob("*_vocabulary.json")
         }
         self.source_tokens: list[str] = vocabularies.get("source") or vocabularies["shared"]
         self.target_tokens: list[str] = vocabularies.get("target") or vocabularies["shared"]
@@ -150,21 +134,10 @@ class CTranslate2Backend:
             quantization: Type of the weights.
             device: Where to run; where the model is by default.
         """
-        _require_convertible(model.config)
-
-        def write(folder: Path) -> None:
-            _convert(model, tokenizer, target_tokenizer, folder, quantization)
-
-        return cls._in_memory(write, model.config, model.generation_config, device or str(model.device))
-
-    @classmethod
-    def _in_memory(
-        cls, write: "Callable[[Path], None]", config: Any, generation_config: Any, device: str
-    ) -> "CTranslate2Backend":
-        """Converts a model that is kept nowhere."""
+        require_convertible(model.config)
         with tempfile.TemporaryDirectory() as folder:
-            write(Path(folder))
-            backend = cls(folder, config, generation_config, device)
+            convert_in_memory(model, tokenizer, target_tokenizer, folder, quantization=quantization)
+            backend = cls(folder, model.config, model.generation_config, device or str(model.device))
             backend.folder, backend._files = None, _files_of(folder)
         return backend
 
@@ -172,10 +145,10 @@ class CTranslate2Backend:
     def from_pretrained(
         cls, name_or_path: str | Path, *, device: str | None = None, quantization: str = "float32", **options: Any
     ) -> "CTranslate2Backend":
-        """Loads the converted model that is kept beside a model's files, or converts the model.
+        """Loads a converted model, or the one that the user's cache has of a model, or converts the model.
 
         Args:
-            name_or_path: Folder, or name on the Hub: this package's model or MarianMT.
+            name_or_path: Folder, or name on the Hub: a converted model, this package's model or MarianMT.
             device: Where to run; a GPU if there is one.
             quantization: Type of the weights.
             options: Those of `from_pretrained` that say where a model of the Hub is.
@@ -184,28 +157,33 @@ class CTranslate2Backend:
         require_ctranslate2()
         where = find_engine_device(device)
         require_quantization(quantization, cls.quantizations)
-        config = read_config(name_or_path, **options)
-        _require_convertible(config)
-        generation_config = read_generation_config(name_or_path, config, **options)
-        if config.model_type != OURS:
-            config, generation_config = _load_with_library(name_or_path, options)
-        model_folder = Path(str(find_file(name_or_path, CONFIG, **options))).parent
-        places = [folder / quantization for folder in (model_folder / CACHE_FOLDER, user_cache(model_folder))]
-        for converted in places:
-            if _is_up_to_date(converted, model_folder):
-                return cls(converted, config, generation_config, where)
-
-        def write(folder: Path) -> None:
-            _convert_files(name_or_path, config, generation_config, folder, quantization, options)
-
-        for converted in places:
+        if record := read_record(name_or_path):
+            if quantization not in ("float32", record["quantization"]):
+                raise ValueError(
+                    f"{name_or_path} was converted with quantization={record['quantization']!r}, not "
+                    f"{quantization!r}: leave it out, or convert the model again."
+                )
+            return cls._from_folder(Path(find_model(name_or_path)), where)
+        require_convertible(read_config(name_or_path, **options))
+        try:
+            kept = kept_folder(name_or_path, quantization, **options)
             try:
-                _convert_and_keep(write, converted, model_folder)
-                return cls(converted, config, generation_config, where)
-            except OSError as error:
-                reason = error
-        logger.warning(f"{places[-1]} can't be written ({reason}): the model is converted at each start.")
-        return cls._in_memory(write, config, generation_config, where)
+                return cls._from_folder(kept, where)
+            except (KeyError, RuntimeError, ValueError):  # it can't be read
+                return cls._from_folder(kept_folder(name_or_path, quantization, again=True, **options), where)
+        except OSError as error:
+            logger.warning(f"The user's cache can't be written ({error}): the model is converted at each start.")
+        with tempfile.TemporaryDirectory() as folder:
+            convert(name_or_path, folder, quantization=quantization, **options)
+            backend = cls._from_folder(Path(folder), where)
+            backend.folder, backend._files = None, _files_of(folder)
+        return backend
+
+    @classmethod
+    def _from_folder(cls, folder: Path, device: str) -> "CTranslate2Backend":
+        config = read_config(folder)
+        positions = (read_record(folder) or {}).get("positions")
+        return cls(folder, config, read_generation_config(folder, config), device, positions)
 
     # --- the engine ---
 
@@ -494,7 +472,7 @@ def _warn_about_settings(config: Any) -> None:
         )
 
 
-# --- conversion ---
+# --- devices and files ---
 
 
 def find_engine_device(name: str | None) -> str:
@@ -508,137 +486,10 @@ def find_engine_device(name: str | None) -> str:
     return f"{kind}:{index}" if index else kind
 
 
-def user_cache(model_folder: Path) -> Path:
-    """Returns where the converted model is kept if the folder of the model can't be written."""
-    default = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "huggingface"
-    digest = hashlib.sha256(os.fsencode(model_folder.resolve())).hexdigest()[:16]
-    return Path(os.environ.get("HF_HOME", default)) / "vanilla_transformer" / "ctranslate2" / digest
-
-
-def _require_convertible(config: Any) -> None:
-    if config.model_type not in CONVERTIBLE:
-        raise ValueError(
-            f"backend='ctranslate2' takes models of type {' and '.join(CONVERTIBLE)}, not "
-            f"{config.model_type!r}: leave out backend."
-        )
-
-
-def _load_with_library(name_or_path: str | Path, options: dict[str, Any]) -> tuple[Any, Any]:
-    """Loads config and decoding settings of a model of the library."""
-    require_torch("A model of MarianMT")
-    from vanilla_transformer.hub.loading import load_config, load_generation_config
-
-    config = load_config(name_or_path, **options)
-    return config, load_generation_config(name_or_path, config, **options)
-
-
-def _convert_files(
-    name_or_path: str | Path,
-    config: Any,
-    generation_config: Any,
-    folder: Path,
-    quantization: str,
-    options: dict[str, Any],
-) -> None:
-    """Writes the converted model into a folder: from the model's files, or else by loading it in torch."""
-    where = {name: value for name, value in options.items() if name in HUB_OPTIONS}
-    tokenizers = read_tokenizers(name_or_path, **where)
-    if tokenizers and can_export_saved(config) and find_weights(name_or_path, **where):
-        tokenizer, target = tokenizers
-        settings: dict[str, Any] = {"target_tokenizer": target, "quantization": quantization}
-        export_saved(name_or_path, config, generation_config, tokenizer, folder, **settings, **where)
-        return
-    require_torch(f"{name_or_path} is not this package's model with a tokenizer.json in safetensors. Its conversion")
-    from vanilla_transformer.converters.from_and_to_marian import load
-    from vanilla_transformer.hub.loading import load_tokenizers
-
-    model = load(name_or_path, config.model_type, **options)
-    _convert(model, *load_tokenizers(name_or_path, **where), folder, quantization)
-
-
-def _convert(
-    model: "PreTrainedModel",
-    tokenizer: "PreTrainedTokenizerBase",
-    target_tokenizer: "PreTrainedTokenizerBase | None",
-    folder: str | Path,
-    quantization: str,
-) -> None:
-    """Writes a model in memory into a folder. MarianMT becomes this package's model first."""
-    from vanilla_transformer.converters.from_and_to_marian import from_marian
-
-    vanilla = from_marian(model) if model.config.model_type == "marian" else model
-    export(vanilla, tokenizer, folder, target_tokenizer=target_tokenizer, quantization=quantization)
-
-
-def _convert_and_keep(write: "Callable[[Path], None]", converted: Path, model_folder: Path) -> None:
-    """Keeps what `write` writes, with the fingerprint of the files it was made from.
-
-    The fingerprint is left out if files of the model changed meanwhile: then the model is converted again next time.
-    New files may have come from the Hub.
-    """
-    fingerprint = _fingerprint(model_folder)
-    # Conversion may load the model in torch.
-    with LOADING, whole_folder(converted, overwrite=True, wait=True) as folder:
-        write(folder)
-        contents = _digests(_paths_of_model(model_folder))
-        current = _fingerprint(model_folder)
-        if fingerprint.items() <= current.items():
-            record = {"made_from": current, "contents": contents, "digests": _digests(_paths_in(folder))}
-            write_json(folder / FINGERPRINT_FILE, record)
-
-
-def _versions() -> dict[str, Any]:
-    return {"format": FORMAT, "ctranslate2": require_ctranslate2().__version__}
-
-
-def _fingerprint(model_folder: Path) -> dict[str, Any]:
-    """Returns what a converted model depends on: the converters' versions, and size and times of the model's files.
-
-    Programs can set the time of the last change (mtime), but not that of the inode (ctime).
-    """
-    stats = {path.relative_to(model_folder).as_posix(): path.stat() for path in _paths_of_model(model_folder)}
-    times = {name: [stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns] for name, stat in stats.items()}
-    return {**_versions(), **times}
-
-
-def _is_up_to_date(converted: Path, model_folder: Path) -> bool:
-    """Whether a converted model is there, was made of the model's files, and is undamaged."""
-    try:
-        record = read_object(converted / FINGERPRINT_FILE)
-        return _was_made_of(model_folder, record) and record["digests"] == _digests(_paths_in(converted))
-    except (OSError, ValueError, KeyError):
-        return False
-
-
-def _was_made_of(model_folder: Path, record: dict[str, Any]) -> bool:
-    """Whether the model's files are as recorded. A copy, as in an image, has other times: its content is compared."""
-    return record["made_from"] == _fingerprint(model_folder) or (
-        _versions().items() <= record["made_from"].items()
-        and record["contents"] == _digests(_paths_of_model(model_folder))
-    )
-
-
-def _paths_of_model(model_folder: Path) -> list[Path]:
-    patterns = ("*.json", "*.safetensors", "*.bin", "*.spm", f"{TARGET}/*.json")
-    return sorted(path for pattern in patterns for path in model_folder.glob(pattern))
-
-
-def _digests(paths: Sequence[Path]) -> list[str]:
-    """Returns the SHA-256 of files. A damaged one could translate into plausible text."""
-    digests = []
-    for path in paths:
-        with path.open("rb") as file:
-            digests.append(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}")
-    return digests
-
-
 def _files_of(folder: str | Path) -> dict[str, bytes]:
     """Returns the content of the files that the engine reads."""
-    return {path.name: path.read_bytes() for path in _paths_in(folder)}
-
-
-def _paths_in(folder: str | Path) -> list[Path]:
-    return sorted(path for path in Path(folder).iterdir() if path.name != FINGERPRINT_FILE)
+    names = ("model.bin", CONFIG, *(path.name for path in Path(folder).glob("*_vocabulary.json")))
+    return {name: (Path(folder) / name).read_bytes() for name in names}
 
 
 # --- forks ---

@@ -1,9 +1,9 @@
-"""Threads and devices of the engines, and whether torch is there: all without importing it."""
+"""Threads and devices of the engines, without importing torch."""
 
 import os
 import sys
-from functools import cache
-from importlib.util import find_spec
+
+from vanilla_transformer.hub.installed import missing_for_torch
 
 
 def number_of_threads() -> int:
@@ -17,23 +17,6 @@ def number_of_threads() -> int:
 def set_number_of_threads(number: int) -> None:
     """Sets the threads of engines that start later, and of torch if it is imported later."""
     os.environ["OMP_NUM_THREADS"] = str(number)
-
-
-@cache
-def missing_for_torch() -> tuple[str, ...]:
-    """Returns what the engine torch needs and is not installed.
-
-    Only this function knows whether torch is there. `sys.modules` does not: while a thread imports torch for the first
-    time, others find half of it.
-    """
-    return tuple(name for name in ("torch", "transformers") if find_spec(name) is None)
-
-
-def require_torch(what: str) -> None:
-    """Refuses what only torch does where it is not installed."""
-    if missing := missing_for_torch():
-        names = " and ".join(missing)
-        raise ImportError(f"{what} needs {names}: pip install {' '.join(missing)}, or leave it out.")
 
 
 def has_accelerator() -> bool:

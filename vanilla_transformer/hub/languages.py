@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from .saved_files import errors_in_one_sentence, find_file, find_model, members_of, read_config
+from .saved_files import errors_in_one_sentence, find_file, members_of, read_config
 
 
 if TYPE_CHECKING:
@@ -93,9 +93,7 @@ def load_languages(name_or_path: str | Path, **options: Any) -> Languages:
         name_or_path: Folder, or name on the Hub.
         options: Options of `from_pretrained` such as `revision`.
     """
-    from .loading import load_config
-
-    languages = languages_of(load_config(name_or_path, **options))
+    languages = languages_of(read_config(name_or_path, **options))
     if languages:
         return languages
     path = find_file(name_or_path, "tokenizer_config.json", required=False, **options)
@@ -105,9 +103,7 @@ def load_languages(name_or_path: str | Path, **options: Any) -> Languages:
 
 def load_directions(name_or_path: str | Path, **options: Any) -> Directions:
     """Returns the directions of a model as `load_languages` returns its languages."""
-    from .loading import load_config
-
-    if several := _several(load_config(find_model(name_or_path), **options)):
+    if several := _several(read_config(name_or_path, **options)):
         return several
     languages = load_languages(name_or_path, **options)
     return (languages,) if languages else ()

@@ -38,6 +38,7 @@ from .saved_files import (
     find_model,
     hub_options,
     read_object,
+    read_record,
     read_settings,
     reason_of,
 )
@@ -111,6 +112,11 @@ def load_config(name_or_path: str | Path, *, trust_remote_code: bool = False, **
         trust_remote_code: Whether to run Python files of the folder.
         options: Options of `from_pretrained`, such as `revision`.
     """
+    if record := read_record(name_or_path):
+        raise ValueError(
+            f"{name_or_path} is converted for CTranslate2, and torch can't load it: leave out backend, or give the "
+            f"model that it was made from, {record['made_from']['model']}."
+        )
     with errors_in_one_sentence(name_or_path):
         return AutoConfig.from_pretrained(find_model(name_or_path), trust_remote_code=trust_remote_code, **options)
 

@@ -7,26 +7,28 @@ An engine such as CTranslate2 needs no more than this, a tokenizer and the weigh
 with the library, for torch.
 """
 
-import ast
 import json
+import logging
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from vanilla_transformer.models.auto_map import MODELS
 from vanilla_transformer.models.search_options import all_options, require_values
 
+
+logger = logging.getLogger(__name__)
 
 # Models that come with the package, and one name for several of them.
 EVERYDAY, CAPTIONS = "everyday", "multi30k-en-de-tiny"
 FAMILIES = {EVERYDAY: ("everyday-en-de", "everyday-en-fr-es", "everyday-en-zh", "everyday-to-en")}
 BUNDLED = (*FAMILIES[EVERYDAY], CAPTIONS)
 CONFIG, GENERATION_CONFIG = "config.json", "generation_config.json"
+RECORD = "vanilla_transformer.json"  # of a model that was converted for CTranslate2, whose config.json is the engine's
 # Options of `from_pretrained` that say where the files are: a config and a tokenizer take them as well as a model.
 HUB_OPTIONS = ("cache_dir", "force_download", "local_files_only", "revision", "token", "trust_remote_code")
 # What libraries raise when files are missing, damaged or those of another model. They do not check what they read,
@@ -111,70 +113,37 @@ def read_object(path: str | Path) -> dict[str, Any]:
 # --- configs ---
 
 
-class SavedConfig:
-    """The fields of a saved config as attributes, and the defaults of those that the file does not have.
+class Saved:
+    """The fields of a saved config, or the settings of a saved generation config, as attributes; `None` for others.
 
     Args:
         fields: The content of the file.
     """
 
     def __init__(self, fields: dict[str, Any]):
-        self.model_type = str(fields.get("model_type"))
-        vars(self).update({**default_fields(self.model_type), **fields})
+        vars(self).update(fields)
 
-    @property
-    def output_vocab_size(self) -> int:
-        """Tokens that the decoder reads and writes."""
-        return self.vocab_size if self.target_vocab_size is None else self.target_vocab_size
-
-    def __getattr__(self, name: str) -> Any:  # for type checkers: the fields are in the file
-        raise AttributeError(f"The config has no field {name!r}.")
-
-
-class SavedGenerationConfig:
-    """The decoding settings of a saved model as attributes; `None` for those that the file does not have.
-
-    Args:
-        settings: The content of the file.
-    """
-
-    def __init__(self, settings: dict[str, Any]):
-        vars(self).update(settings)
-
-    def __getattr__(self, name: str) -> None:
+    def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         return None
 
 
-@cache
-def default_fields(model_type: str) -> dict[str, Any]:
-    """The fields of a config class of this package and their defaults; none for other models.
-
-    They are read from its source: importing it would import transformers, and with it torch.
-    """
-    if model_type not in MODELS:
-        return {}
-    name, (config_class, _) = f"configuration_{model_type}.py", MODELS[model_type]
-    tree = ast.parse(files("vanilla_transformer.models").joinpath(name).read_text(encoding="utf-8"))
-    (body,) = (node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == config_class)
-    fields = [node for node in body if isinstance(node, ast.AnnAssign) and node.value is not None]
-    return {ast.unparse(node.target): ast.literal_eval(ast.unparse(node.value)) for node in fields if node.value}
-
-
-def read_config(name_or_path: str | Path, **options: Any) -> SavedConfig:
+def read_config(name_or_path: str | Path, **options: Any) -> Saved:
     """Reads a model's config.
 
     Args:
         name_or_path: Folder, or name on the Hub.
         options: Options of `from_pretrained`.
     """
+    if record := read_record(name_or_path):
+        return Saved(record["config"])
     path = find_file(name_or_path, CONFIG, **options)
     with errors_in_one_sentence(name_or_path):
-        return SavedConfig(read_object(str(path)))
+        return Saved(read_object(str(path)))
 
 
-def read_generation_config(name_or_path: str | Path, config: SavedConfig, **options: Any) -> SavedGenerationConfig:
+def read_generation_config(name_or_path: str | Path, config: Saved, **options: Any) -> Saved:
     """Reads a model's decoding settings, from its `generation_config.json` or else from its config.
 
     Args:
@@ -182,17 +151,46 @@ def read_generation_config(name_or_path: str | Path, config: SavedConfig, **opti
         config: The model's config.
         options: Options of `from_pretrained`.
     """
+    if record := read_record(name_or_path):
+        return Saved(checked_settings(record["generation_config"], name_or_path))
     path = find_file(name_or_path, GENERATION_CONFIG, required=False, **options)
-    return SavedGenerationConfig(vars(config) if path is None else read_settings(path))
+    return Saved(vars(config) if path is None else read_settings(path))
+
+
+def read_record(name_or_path: str | Path) -> dict[str, Any] | None:
+    """Returns the record of a model that was converted for CTranslate2; `None` for any other model."""
+    path = Path(find_model(name_or_path)) / RECORD
+    return read_object(path) if path.is_file() else None
+
+
+def read_card(name_or_path: str | Path) -> dict[str, Any]:
+    """Returns what the header of a model's card (README.md) says for people: `description`, and texts of `widget`."""
+    if record := read_record(name_or_path):
+        return record["card"]
+    import yaml  # comes with huggingface_hub
+
+    try:
+        path = find_file(name_or_path, "README.md", required=False)
+        match = path and re.match(r"\s*---\r?\n(.*?)\r?\n---\s", path.read_text(encoding="utf-8"), re.DOTALL)
+        header = (match and yaml.safe_load(match[1])) or {}
+        texts = [str(example["text"]) for example in header.get("widget") or []]
+        return {"description": str(header.get("description") or ""), "examples": texts}
+    except Exception as error:  # a card is written by hand, and no reason not to use the model
+        logger.warning(f"The card of {name_or_path} can't be read ({error}): the page has no examples for it.")
+        return {}
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
     """Reads a `generation_config.json`, and refuses one that can't be used."""
-    settings = read_object(path)
+    return checked_settings(read_object(path), path)
+
+
+def checked_settings(settings: dict[str, Any], place: str | Path) -> dict[str, Any]:
+    """Refuses decoding settings that no search can use."""
     try:
         require_values(**{name: settings.get(name) for name in all_options()})
     except ValueError as error:
-        raise ValueError(f"{path}: {error}") from error
+        raise ValueError(f"{place}: {error}") from error
     return settings
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
+from vanilla_transformer.safe_files.atomic_writes import write_json
 
 from .saved_files import errors_in_one_sentence, find_file, read_object
 
@@ -31,8 +32,20 @@ KNOWN = {
 NEUTRAL = {"clean_up_tokenization_spaces": False}  # settings that must have this value
 
 
+class Encoding(dict):
+    """`input_ids` of a text or of several, as items and as attributes."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self[name]
+        except KeyError as error:
+            raise AttributeError(f"The encoding has no {name!r}, only {', '.join(self)}.") from error
+
+
 class SavedTokenizer:
     """A tokenizer of `tokenizer.json` and `tokenizer_config.json`, with the library's names.
+
+    All engines have it for the models that it can read. With `return_tensors`, its answers are the library's own.
 
     Args:
         content: The text of `tokenizer.json`.
@@ -40,28 +53,53 @@ class SavedTokenizer:
     """
 
     def __init__(self, content: str, settings: dict[str, Any]):
-        self.init_kwargs = settings
+        self.init_kwargs, self._content = settings, content
         self._tokenizer = Tokenizer.from_str(content)
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = bool(settings.get("split_special_tokens"))
         named = {name: settings[name] for name in SPECIAL if settings.get(name) is not None}
         self.all_special_ids = [self.convert_tokens_to_ids(token) for token in named.values()]
-        self.unk_token, self.eos_token = named.get("unk_token"), named.get("eos_token")
-        self.eos_token_id = None if self.eos_token is None else self.convert_tokens_to_ids(self.eos_token)
+        self.unk_token, self.eos_token, self.pad_token = (named.get(f"{name}_token") for name in ("unk", "eos", "pad"))
+        ids = (
+            None if token is None else self.convert_tokens_to_ids(token) for token in (self.eos_token, self.pad_token)
+        )
+        self.eos_token_id, self.pad_token_id = ids
 
     def __call__(
-        self, text: str | None = None, *, text_target: str | None = None, add_special_tokens: bool = True
-    ) -> dict[str, list[int]]:
-        """Returns `input_ids` of a text, of the source or of the target."""
-        words = text if text_target is None else text_target
-        return {"input_ids": self._tokenizer.encode(words or "", add_special_tokens=add_special_tokens).ids}
+        self,
+        text: str | Sequence[str] | None = None,
+        *,
+        text_target: str | Sequence[str] | None = None,
+        add_special_tokens: bool = True,
+        padding: bool = False,
+        return_tensors: str | None = None,
+    ) -> Any:
+        """Returns `input_ids` of a text or of several, of the source or of the target; and, if they are padded or
+        tensors, `attention_mask`."""
+        words = (text if text_target is None else text_target) or ""
+        rows = [self._encode(each, add_special_tokens) for each in ([words] if isinstance(words, str) else words)]
+        if not (padding or return_tensors):
+            return Encoding(input_ids=rows[0] if isinstance(words, str) else rows)
+        from transformers import BatchEncoding
+
+        longest = max(map(len, rows)) if padding else 0
+        padded = [[*row, *[self.pad_token_id] * (longest - len(row))] for row in rows]
+        mask = [[1] * len(row) + [0] * (longest - len(row)) for row in rows]
+        return BatchEncoding({"input_ids": padded, "attention_mask": mask}, tensor_type=return_tensors)
+
+    def _encode(self, text: str, add_special_tokens: bool) -> list[int]:
+        return self._tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(self, ids: Sequence[int], skip_special_tokens: bool = False) -> str:
-        return self._tokenizer.decode(ids, skip_special_tokens=skip_special_tokens)
+        return self._tokenizer.decode(list(map(int, ids)), skip_special_tokens=skip_special_tokens)
 
     def batch_decode(self, rows: Sequence[Sequence[int]], skip_special_tokens: bool = False) -> list[str]:
-        return self._tokenizer.decode_batch(list(rows), skip_special_tokens=skip_special_tokens)
+        ids = [list(map(int, row)) for row in rows]
+        return self._tokenizer.decode_batch(ids, skip_special_tokens=skip_special_tokens)
+
+    def __len__(self) -> int:
+        return self._tokenizer.get_vocab_size(with_added_tokens=True)
 
     def convert_tokens_to_ids(self, token: str) -> int:
         token_id = self._tokenizer.token_to_id(token)
@@ -79,7 +117,10 @@ class SavedTokenizer:
         return {token.content: token_id for token_id, token in self._tokenizer.get_added_tokens_decoder().items()}
 
     def save_pretrained(self, folder: str | Path) -> None:
-        raise ValueError("This tokenizer was read without transformers and is not saved: copy its files.")
+        """Writes the two files."""
+        Path(folder).mkdir(exist_ok=True)
+        (Path(folder) / "tokenizer.json").write_text(self._content, encoding="utf-8")
+        write_json(Path(folder) / SETTINGS, self.init_kwargs)
 
 
 def read_tokenizers(name_or_path: str | Path, **options: Any) -> "tuple[SavedTokenizer, SavedTokenizer | None] | None":

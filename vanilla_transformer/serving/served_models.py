@@ -3,7 +3,6 @@
 import asyncio
 import logging
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -12,11 +11,9 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-import yaml
-
-from vanilla_transformer.engines.hardware import missing_for_torch
+from vanilla_transformer.hub.installed import missing_for_torch
 from vanilla_transformer.hub.languages import Languages, agreed_languages
-from vanilla_transformer.hub.saved_files import find_file
+from vanilla_transformer.hub.saved_files import read_card
 from vanilla_transformer.models.search_options import options_of
 from vanilla_transformer.translation.attention_maps import MAX_TOKENS
 from vanilla_transformer.translation.confidence import CALIBRATION
@@ -372,19 +369,6 @@ class ModelTranslator:
 
     async def continue_with(self, sentence: str, prefix: str, number: int) -> list[tuple[float, Hypothesis]]:
         return await self.model.continue_with(sentence, prefix, number, **self.languages, **self.decoding)
-
-
-def read_card(name_or_path: str | Path) -> dict[str, Any]:
-    """What a model's card (README.md) says for the page: `description` and the texts of `widget` in its header."""
-    try:
-        path = find_file(name_or_path, "README.md", required=False)
-        match = path and re.match(r"\s*---\r?\n(.*?)\r?\n---\s", path.read_text(encoding="utf-8"), re.DOTALL)
-        header = (match and yaml.safe_load(match[1])) or {}
-        texts = [str(example["text"]) for example in header.get("widget") or []]
-        return {"description": str(header.get("description") or ""), "examples": texts}
-    except Exception as error:  # a card is written by hand, and no reason not to serve the model
-        logger.warning(f"The card of {name_or_path} can't be read ({error}): the page has no examples for it.")
-        return {}
 
 
 def public_name(model: str | Path) -> str:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from tokenizers.decoders import ByteLevel
 
 from vanilla_transformer.engines import Backend, backend_named
-from vanilla_transformer.engines.hardware import require_torch
+from vanilla_transformer.hub.installed import require_torch
 from vanilla_transformer.hub.languages import Directions, Languages, languages_of
 from vanilla_transformer.hub.process_locks import LOADING, TOKENIZING
 from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model, is_family
@@ -66,7 +66,7 @@ logger = logging.getLogger(__name__)
 LONG_TEXTS = ("cut", "chunk")
 MOST_BEAMS_FOR_TERMS = 32  # more beams take time, and long terms are completed with these, too
 LARGEST_EXPONENT = 709.0  # whose exponential is a number
-WITHOUT_TORCH = ("auto", "ctranslate2")  # engines that need no tokenizer of the library
+WITHOUT_TORCH = ("auto", "ctranslate2")  # engines that may need neither torch nor transformers
 OWN_NAMES = {"num_return_sequences": "n_best", "do_sample": "sample"}
 # Arguments of `generate` that `Translator` sets itself, or that an engine would ignore.
 OF_GENERATE = (
@@ -290,8 +290,7 @@ class Translator:
         if backend == "auto":
             where["verbose"] = verbose
         loaded = backend_class.from_pretrained(names[0], **where)
-        without_library = loaded.name in WITHOUT_TORCH
-        return cls.from_backend(loaded, *_load_tokenizers(names[0], without_library, **hub_options), **own_options)
+        return cls.from_backend(loaded, *_load_tokenizers(names[0], **hub_options), **own_options)
 
     def set_limits(
         self,
@@ -920,11 +919,9 @@ def _require_device(name: str | None) -> None:
     find_device(name)
 
 
-def _load_tokenizers(
-    name: str | Path, without_library: bool, **options: Any
-) -> "tuple[AnyTokenizer, AnyTokenizer | None]":
-    """Loads the tokenizers of a model, for an engine without torch also without the library where that is possible."""
-    if without_library and (tokenizers := read_tokenizers(name, **options)):
+def _load_tokenizers(name: str | Path, **options: Any) -> "tuple[AnyTokenizer, AnyTokenizer | None]":
+    """Loads the tokenizers of a model, for every engine alike: without transformers where that is possible."""
+    if tokenizers := read_tokenizers(name, **options):
         return tokenizers
     require_torch(f"The tokenizer of {name}")
     from vanilla_transformer.hub.loading import load_tokenizers

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerFast
 from vanilla_transformer import RnnSearchConfig, RnnSearchForConditionalGeneration, VanillaTransformerConfig
 from vanilla_transformer.converters.from_and_to_marian import UNDERSTOOD as UNDERSTOOD_BY_MARIAN
 from vanilla_transformer.converters.from_and_to_marian import config_to_marian, to_marian
-from vanilla_transformer.converters.supported_models import OUTSIDE_THE_NETWORK, require_understood
+from vanilla_transformer.converters.supported_models import OUTSIDE_THE_NETWORK, PLAIN, require_understood
 from vanilla_transformer.converters.to_ctranslate2 import UNDERSTOOD as UNDERSTOOD_BY_CTRANSLATE2
 from vanilla_transformer.converters.to_ctranslate2 import export
 from vanilla_transformer.models.variants import POSITIONS
@@ -186,6 +186,11 @@ def test_every_position_encoding_is_converted_or_refused(model_with, pairs, name
 @pytest.mark.parametrize("understood", [UNDERSTOOD_BY_MARIAN, UNDERSTOOD_BY_CTRANSLATE2])
 def test_the_lists_name_fields_that_exist(understood):
     assert {*understood, *OUTSIDE_THE_NETWORK} <= {*FIELDS, "directions"}  # which only configs with several have
+
+
+def test_the_papers_values_are_the_defaults():
+    assert {name: getattr(VanillaTransformerConfig(), name) for name in PLAIN} == PLAIN
+    assert {*FIELDS} <= {*PLAIN, *OUTSIDE_THE_NETWORK, *UNDERSTOOD_BY_CTRANSLATE2}
 
 
 def test_a_field_that_is_added_later_is_refused_until_a_converter_understands_it(make_config):

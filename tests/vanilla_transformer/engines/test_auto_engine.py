@@ -1,7 +1,6 @@
 """`auto` decodes in CTranslate2 what CTranslate2 decodes as torch does, and everything else in torch."""
 
 import json
-import multiprocessing
 import pickle
 
 import pytest
@@ -9,7 +8,7 @@ import torch
 
 from tests.vanilla_transformer.engines.test_ctranslate2_engine import TEXTS, model_of
 from vanilla_transformer import Translator
-from vanilla_transformer.engines import auto_engine, ctranslate2_engine
+from vanilla_transformer.engines import auto_engine
 from vanilla_transformer.engines.auto_engine import AutoBackend, why_torch
 from vanilla_transformer.engines.torch_engine import TorchBackend
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
@@ -130,18 +129,3 @@ def test_the_choice_and_its_reason_are_logged(saved, caplog):
     assert caplog.messages == [f"{saved}: CTranslate2 decodes as torch does"]
     translator(TEXTS, penalty="length", **OPTIONS)
     assert "torch decodes: penalty='length'" in caplog.messages
-
-
-def _convert(folder):
-    Translator.from_pretrained(folder, backend="ctranslate2", device="cpu")
-
-
-def test_processes_that_convert_at_once_leave_one_whole_model(saved):
-    context = multiprocessing.get_context("spawn")
-    processes = [context.Process(target=_convert, args=(saved,)) for _ in range(2)]
-    for process in processes:
-        process.start()
-    for process in processes:
-        process.join(120)
-    assert [process.exitcode for process in processes] == [0, 0]
-    assert ctranslate2_engine._is_up_to_date(saved / ctranslate2_engine.CACHE_FOLDER / "float32", saved)

@@ -1,6 +1,5 @@
 """A `Translator` that decodes in CTranslate2 answers as the one in torch does, and says what the engine lacks."""
 
-import json
 import os
 import pickle
 import shutil
@@ -9,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from transformers import AutoModelForSeq2SeqLM, T5Config, T5ForConditionalGeneration
+from transformers import T5Config, T5ForConditionalGeneration
 
 from vanilla_transformer import (
     RnnSearchConfig,
@@ -19,10 +18,8 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.converters.from_and_to_marian import to_marian
-from vanilla_transformer.converters.to_ctranslate2 import export_saved
-from vanilla_transformer.engines import CTranslate2Backend, ctranslate2_engine
-from vanilla_transformer.engines.ctranslate2_engine import CACHE_FOLDER, FINGERPRINT_FILE
-from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, train_tokenizer
+from vanilla_transformer.engines import ctranslate2_engine
+from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
 
 
 ctranslate2 = pytest.importorskip("ctranslate2")
@@ -168,148 +165,6 @@ def test_threads_that_work_apart_translate_as_one(tokenizer, monkeypatch, thread
     assert several._engines[False].num_translators == 1
 
 
-# --- kept beside the model ---
-
-
-def test_it_is_converted_once_and_again_when_the_model_changes(saved, monkeypatch):
-    def load(**options) -> CTranslate2Backend:
-        return Translator.from_pretrained(saved, backend="ctranslate2", **options).model
-
-    load()
-    load(quantization="int8")
-    assert {path.name for path in (saved / CACHE_FOLDER).iterdir()} == {"float32", "int8"}
-    # No torch model is needed any more ...
-    with monkeypatch.context() as patch:
-        patch.setattr(AutoModelForSeq2SeqLM, "from_pretrained", lambda *_, **__: pytest.fail("loaded again"))
-        load()
-        load(quantization="int8")
-    # ... until there are other weights.
-    before = (saved / CACHE_FOLDER / "float32" / "model.bin").read_bytes()
-    other = AutoModelForSeq2SeqLM.from_pretrained(saved)
-    torch.nn.init.zeros_(other.lm_head.weight)
-    other.save_pretrained(saved)
-    os.utime(saved / "model.safetensors", ns=(1, 1))  # whatever the clock's grain
-    load()
-    assert (saved / CACHE_FOLDER / "float32" / "model.bin").read_bytes() != before
-
-
-def test_other_weights_of_the_same_size_and_time_are_converted_again(saved):
-    Translator.from_pretrained(saved, backend="ctranslate2")
-    weights = saved / "model.safetensors"
-    before = weights.stat()
-    content = weights.read_bytes()
-    weights.write_bytes(content[:-4096] + bytes(4096))
-    os.utime(weights, ns=(before.st_atime_ns, before.st_mtime_ns))
-    assert weights.stat().st_size == before.st_size
-    expected = Translator.from_pretrained(saved, backend="torch").score([TEXTS[:2]])
-    scores = Translator.from_pretrained(saved, backend="ctranslate2").score([TEXTS[:2]])
-    assert next(scores).log_probability == pytest.approx(next(expected).log_probability, abs=1e-4)
-
-
-def test_a_copy_with_other_times_is_not_converted_again(saved, tmp_path, monkeypatch):
-    """As in an image, in which every file is written again."""
-    Translator.from_pretrained(saved, backend="ctranslate2")
-    copy = shutil.copytree(saved, tmp_path / "copy", copy_function=shutil.copyfile)
-    monkeypatch.setattr("vanilla_transformer.engines.ctranslate2_engine.export_saved", lambda *_, **__: 1 / 0)
-    Translator.from_pretrained(copy, backend="ctranslate2")
-
-
-def test_a_kept_one_translates_as_the_first_time(saved):
-    expected = Translator.from_pretrained(saved, backend="torch")(TEXTS, **ALIKE)
-    for _ in range(2):
-        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
-
-
-def test_a_folder_that_can_not_be_written_to_is_translated_from_all_the_same(saved, caplog, monkeypatch, tmp_path):
-    expected = Translator.from_pretrained(saved, backend="torch")(TEXTS, **ALIKE)
-    (saved / CACHE_FOLDER).write_text("a file where the folder should be")
-    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
-    for _ in range(2):
-        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
-        (kept,) = (tmp_path / "home").rglob("model.bin")
-        os.utime(kept, ns=(1, 1))  # it is not written again
-    assert kept.stat().st_mtime_ns == 1
-    assert not caplog.text
-    monkeypatch.setenv("HF_HOME", str(saved / "config.json"))
-    assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
-    assert "the model is converted at each start" in caplog.text
-
-
-def test_a_conversion_that_fails_leaves_the_older_one(saved, monkeypatch):
-    Translator.from_pretrained(saved, backend="ctranslate2")
-    before = sorted((saved / CACHE_FOLDER).rglob("*"))
-    (saved / "config.json").write_text((saved / "config.json").read_text() + "\n")
-    monkeypatch.setattr("vanilla_transformer.engines.ctranslate2_engine.export_saved", lambda *_, **__: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        Translator.from_pretrained(saved, backend="ctranslate2")
-    assert sorted((saved / CACHE_FOLDER).rglob("*")) == before
-
-
-def test_a_model_without_settings_for_decoding(saved):
-    expected = Translator.from_pretrained(saved, backend="torch")(TEXTS, **ALIKE)
-    (saved / "generation_config.json").unlink()
-    assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS, **ALIKE) == expected
-
-
-def test_what_it_was_made_from_is_written_down(saved):
-    Translator.from_pretrained(saved, backend="ctranslate2")
-    record = json.loads((saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).read_text(encoding="utf-8"))
-    known = {"model.safetensors", "config.json", "tokenizer.json", "ctranslate2", "format"}
-    assert known <= record["made_from"].keys()
-    assert {"model.bin", "config.json"} <= {entry.split()[0] for entry in record["digests"]}
-
-
-def test_files_that_change_while_they_are_converted_are_converted_again(saved, monkeypatch):
-    def export_slowly(*args, **options):
-        export_saved(*args, **options)
-        os.utime(saved / "model.safetensors", ns=(1, 1))
-
-    with monkeypatch.context() as patch:
-        patch.setattr("vanilla_transformer.engines.ctranslate2_engine.export_saved", export_slowly)
-        Translator.from_pretrained(saved, backend="ctranslate2")
-    assert not (saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).exists()
-    Translator.from_pretrained(saved, backend="ctranslate2")
-    assert (saved / CACHE_FOLDER / "float32" / FINGERPRINT_FILE).exists()
-
-
-def test_others_may_read_what_is_kept(saved):
-    Translator.from_pretrained(saved, backend="ctranslate2")
-    mask = os.umask(0)
-    os.umask(mask)
-    assert (saved / CACHE_FOLDER / "float32").stat().st_mode & 0o777 == 0o777 & ~mask
-
-
-def test_missing_weights_get_a_sentence(saved):
-    (saved / "model.safetensors").unlink()
-    with pytest.raises(ValueError, match=r"can't be loaded .*: give a folder with a model and its tokenizer"):
-        Translator.from_pretrained(saved, backend="ctranslate2")
-
-
-def test_the_tokenizer_of_the_target_comes_along(tokenizer, tmp_path):
-    target = train_tokenizer(["ein Hund läuft", "zwei Katzen"], vocab_size=270, min_frequency=1, show_progress=False)
-    model_of(target_vocab_size=280).save_pretrained(tmp_path)
-    tokenizer.save_pretrained(tmp_path)
-    target.save_pretrained(tmp_path / TARGET)
-    expected = Translator.from_pretrained(tmp_path, backend="torch")(TEXTS, **ALIKE)
-    assert Translator.from_pretrained(tmp_path, backend="ctranslate2")(TEXTS, **ALIKE) == expected
-
-
-def test_a_damaged_one_is_made_again(saved):
-    expected = Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS[:2], **ALIKE)
-    for name, damage in [
-        ("model.bin", lambda content: content[:-9] + b"9" + content[-8:]),  # one byte of a weight
-        ("model.bin", lambda content: content[:100]),
-        ("config.json", lambda content: b"[]"),
-        ("shared_vocabulary.json", None),
-        (FINGERPRINT_FILE, lambda content: b"[]"),
-    ]:
-        path = saved / CACHE_FOLDER / "float32" / name
-        whole = path.read_bytes()
-        path.write_bytes(damage(whole)) if damage else path.unlink()
-        assert Translator.from_pretrained(saved, backend="ctranslate2")(TEXTS[:2], **ALIKE) == expected
-        assert path.read_bytes() == whole
-
-
 # --- other processes ---
 
 
@@ -377,7 +232,6 @@ def test_models_and_arguments_it_can_not_take_are_named(tokenizer, saved):
         Translator(model_of(), tokenizer, backend="ctranslate2", quantization="int4")
     with pytest.raises(ValueError, match=r"quantization='../x' is unknown"):
         Translator.from_pretrained(saved, backend="ctranslate2", quantization="../x")
-    assert not (saved / CACHE_FOLDER).exists()
     with pytest.raises(ValueError, match=r"dtype='float16': CTranslate2 calls it quantization"):
         Translator.from_pretrained(saved, backend="ctranslate2", dtype="float16")
     with pytest.raises(ValueError, match=r"torch_dtype='float16': CTranslate2 calls"):

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.hub.saved_files import read_card
 from vanilla_transformer.serving.access_limits import ApiKeys, Limits
 from vanilla_transformer.serving.routes import Service, make_app
-from vanilla_transformer.serving.served_models import Catalogue, ServedModel, read_card
+from vanilla_transformer.serving.served_models import Catalogue, ServedModel
 from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.translation.attention_maps import attention_data
 

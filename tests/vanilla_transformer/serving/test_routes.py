@@ -12,9 +12,10 @@ from starlette.testclient import TestClient
 
 from vanilla_transformer import Translator
 from vanilla_transformer.hub.languages import Languages
+from vanilla_transformer.hub.saved_files import read_card
 from vanilla_transformer.serving.access_limits import ApiKeys, Limits
 from vanilla_transformer.serving.routes import Service, make_app
-from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name, read_card
+from vanilla_transformer.serving.served_models import Catalogue, ServedModel, public_name
 from vanilla_transformer.translation.attention_maps import attention_data, maps_of
 
 from .conftest import BUNDLED, UpperCaseTranslator, make_service, running

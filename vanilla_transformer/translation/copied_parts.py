@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .confidence import Calibration, words_of
-from .glossary import folded
+from .glossary import WORD_STARTS, folded
 from .placeholders import find_placeholders, is_copied, protect, protect_like, restore
 from .words import END, spelled, word_spans
 
@@ -177,18 +177,28 @@ class _Group:
 
 
 def _groups(tokens: Sequence[str], values: tuple[str, ...]) -> list[_Group]:
-    """Groups the tokens that are parts of one placeholder, which may share a token with its neighbours: `(⟨`."""
-    text, ends = "".join(tokens), list(accumulate(map(len, tokens)))
-    spans = find_placeholders(text)
-    borders = [
-        index
-        for index, at in enumerate([0, *ends])  # between tokens
-        if not any(opens < at < closes for opens, closes in spans)
-    ]
+    """Groups the tokens of a placeholder and the spaces beside it. It may share a token with a neighbour: `(⟨`."""
+    ends = list(accumulate(map(len, tokens)))
+    spans = find_placeholders("".join(tokens))
+    opening, closing = {start for start, _ in spans}, {end for _, end in spans}
+
+    def is_border(index: int) -> bool:
+        """Whether a group ends before the token."""
+        if not 0 < index < len(tokens):
+            return True
+        at = ends[index - 1]
+        after = tokens[index] in WORD_STARTS and at in closing
+        before = (
+            tokens[index - 1] in WORD_STARTS and at in opening and (ends[index - 2] if index > 1 else 0) not in closing
+        )
+        return not (after or before or any(start < at < end for start, end in spans))
+
     groups = []
-    for start, end in pairwise(borders):
+    for start, end in pairwise(filter(is_border, range(len(tokens) + 1))):
         joined = "".join(tokens[start:end])
-        whole = restore(joined, values, complete=False) if find_placeholders(joined) else None
+        if is_value := bool(find_placeholders(joined)):
+            joined = "".join(token for token in tokens[start:end] if token not in WORD_STARTS)
+        whole = restore(joined, values, complete=False) if is_value else None
         words = (joined,) if whole is None else tuple(spelled(whole, word_spans(whole)))
         groups.append(_Group(words, start, end, whole is not None))
     return groups

@@ -62,7 +62,7 @@ from vanilla_transformer.command_line.inference_arguments import TorchLoadingArg
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.languages import Directions, Languages, fitting_directions, load_directions
-from vanilla_transformer.models.search_options import options_of
+from vanilla_transformer.models.searches import options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json, write_lines
 from vanilla_transformer.safe_files.input_files import lines_in_files
 from vanilla_transformer.safe_files.standard_streams import on_terminal

@@ -30,7 +30,6 @@ from vanilla_transformer import Translator, VanillaTransformerConfig
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.models.positions import AddedPositions
-from vanilla_transformer.models.variants import POSITIONS
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
 from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.training.reports.plots import (
@@ -169,7 +168,7 @@ def model_positions(model: PreTrainedModel, length: int) -> torch.Tensor:
 def preset_positions(options: PlotArguments) -> torch.Tensor:
     """The encodings of a model of the paper, if they are computed and not learned."""
     config = VanillaTransformerConfig.from_preset(options.preset or "base")
-    encoding = POSITIONS[config.position_encoding].load()(config)
+    encoding = config.variant("position_encoding")(config)
     if not isinstance(encoding, AddedPositions) or list(encoding.parameters()):
         raise ValueError(
             f"--preset {options.preset} has learned positions, which need training: give a trained model with --model."

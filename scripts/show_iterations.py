@@ -14,7 +14,8 @@ from pathlib import Path
 from vanilla_transformer import Translator
 from vanilla_transformer.command_line.parsing import key, parse_arguments
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
-from vanilla_transformer.models.search_options import MaskPredictOptions, require_values
+from vanilla_transformer.models.mask_predict_options import MaskPredictOptions
+from vanilla_transformer.models.searches import require_values
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_text
 from vanilla_transformer.serving.standalone_page import standalone_html
 from vanilla_transformer.training.reports.mask_predict_iterations import Iterations, iterations_of, readable

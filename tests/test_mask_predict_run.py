@@ -9,7 +9,7 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, pipeline
 
 from tests.training.runs import final_weights, losses, write_reversals
 from vanilla_transformer import MaskPredictForConditionalGeneration, Translator
-from vanilla_transformer.models.search_options import MaskPredictOptions
+from vanilla_transformer.models.mask_predict_options import MaskPredictOptions
 from vanilla_transformer.scripts import evaluate_bleu, export_to_hub, translate
 from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train

@@ -26,12 +26,15 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.hub.export_folder import export
-from vanilla_transformer.models.search_options import store_options
+from vanilla_transformer.models.searches import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_mask_token
 
 
 MODELS = Path(__file__).parent.parent / "vanilla_transformer" / "models"
-ANNEXES = ("window_attention", "longformer_attention", "lsh_attention", "reversible_layers")
+ANNEXES = (
+    *("window_attention", "longformer_attention", "lsh_attention", "reversible_layers"),
+    *("position_variants", "attention_scores"),
+)
 TEXTS = ["The cat sleeps.", "A dog runs in the garden and the cat sleeps there.", "A dog."]
 SIZES = {"d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
 
@@ -61,6 +64,14 @@ MAKERS = {
     "longformer": lambda tokenizer: transformer(tokenizer, attention_pattern="longformer", attention_window=4),
     "lsh": lambda tokenizer: transformer(tokenizer, attention_pattern="lsh", lsh_bucket_length=4),
     "reversible": lambda tokenizer: transformer(tokenizer, norm_placement="reversible"),
+    "several variants": lambda tokenizer: transformer(
+        tokenizer,
+        attention_pattern="window",
+        attention_window=4,
+        norm_placement="reversible",
+        position_encoding="relative",
+        score_function="additive",
+    ),
 }
 
 
@@ -86,13 +97,16 @@ if has_package == "no":
 else:
     import vanilla_transformer
 from datasets import Dataset
-from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, DataCollatorForSeq2Seq, Seq2SeqTrainer
-from transformers import Seq2SeqTrainingArguments
+from transformers import AutoConfig, AutoModelForSeq2SeqLM, AutoModelForTextEncoding, AutoTokenizer
+from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments
 remote = {"trust_remote_code": True} if has_package == "no" else {}
 texts = json.load(sys.stdin)
 translations = {"before": {}, "after": {}}
 for name in names:
     folder = os.path.join(before, name)
+    assert AutoConfig.from_pretrained(folder, **remote).is_encoder_decoder
+    if name != "rnn":
+        AutoModelForTextEncoding.from_pretrained(folder, **remote)
     model = AutoModelForSeq2SeqLM.from_pretrained(folder, **remote)
     tokenizer = AutoTokenizer.from_pretrained(folder, **remote)
     batch = tokenizer(texts, padding=True, return_tensors="pt")
@@ -157,6 +171,38 @@ def test_a_model_is_fine_tuned_with_the_package_and_without_it_and_loads_everywh
             assert settings["max_length"] > 20  # which the library's trainer would have stored
     tuned = [with_package["after"][name] != with_package["before"][name] for name in MAKERS]
     assert any(tuned)  # training changed something, so that the comparisons mean something
+
+
+CORE_FILES, CORE_LINES = 14, 3100
+# The files that a model adds to those of the default one.
+OWN_FILES = {
+    "transformer": set(),
+    "mask_predict": {
+        *("configuration_mask_predict", "modeling_mask_predict", "mask_predict_search", "mask_predict_options"),
+    },
+    "window": {"entry", "window_attention"},
+    "longformer": {"entry", "longformer_attention", "window_attention"},
+    "lsh": {"entry", "lsh_attention", "window_attention"},
+    "reversible": {"entry", "reversible_layers"},
+    "several variants": {
+        *("entry", "window_attention", "reversible_layers", "position_variants", "attention_scores"),
+    },
+}
+
+
+def test_a_saved_model_carries_the_core_and_its_own_variants_only(tmp_path):
+    carried = {}
+    for name in OWN_FILES:
+        made(name)[0].config.save_pretrained(tmp_path / name)
+        carried[name] = {path.stem for path in (tmp_path / name).glob("*.py")}
+    core = carried["transformer"]
+    assert {name: files - core for name, files in carried.items()} == OWN_FILES
+    assert all(core <= files for files in carried.values())
+    assert len(core) <= CORE_FILES
+    made("rnn")[0].config.save_pretrained(tmp_path / "rnn")  # another model: nothing of the Transformer's
+    assert not list((tmp_path / "rnn").glob("*vanilla_transformer.py"))
+    lines = sum(len((tmp_path / "transformer" / f"{file}.py").read_text().splitlines()) for file in core)
+    assert lines <= CORE_LINES
 
 
 def test_a_subclass_from_elsewhere_is_saved_as_the_library_saves_it(tmp_path):
@@ -344,7 +390,7 @@ def test_the_core_trains_and_decodes_with_the_annexes_deleted(tmp_path):
 
 CONFIGURATION_FILES = [
     *(path.stem for path in MODELS.glob("configuration_*.py")),
-    *("shared_configuration", "auto_map", "presets", "spelling", "variants"),
+    *("shared_configuration", "presets", "spelling", "variants"),
 ]
 # The library's base class of configs, its activations and its function that saves code.
 OF_THE_LIBRARY = {

@@ -18,7 +18,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_SEQ_TO_SEQ_CAUSAL_L
 from vanilla_transformer.hub.adapters import add_adapter
 from vanilla_transformer.hub.languages import Directions, record_directions
 from vanilla_transformer.hub.loading import load_config, load_model, load_tokenizers
-from vanilla_transformer.models.search_options import has_own_search, store_options
+from vanilla_transformer.models.searches import has_own_search, store_options
 from vanilla_transformer.models.spelling import suggestion
 from vanilla_transformer.models.tokenization_vanilla_transformer import (
     TARGET,

@@ -35,7 +35,7 @@ from vanilla_transformer.command_line.recipe_files import describe_recipes, save
 from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.hub.adapters import merged
 from vanilla_transformer.hub.check_export import SENTENCES
-from vanilla_transformer.models.search_options import has_own_search, options_of
+from vanilla_transformer.models.searches import has_own_search, options_of
 from vanilla_transformer.safe_files.atomic_writes import whole_folder, write_json
 from vanilla_transformer.training.arguments.corpus_arguments import CorpusArguments
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments

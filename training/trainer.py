@@ -35,7 +35,7 @@ from transformers.trainer_utils import SchedulerType, TrainOutput
 from vanilla_transformer.hub.adapters import has_adapter
 from vanilla_transformer.hub.languages import languages_of
 from vanilla_transformer.hub.loading import read_object
-from vanilla_transformer.models.search_options import has_own_search, store_options
+from vanilla_transformer.models.searches import has_own_search, store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import save_tokenizers
 from vanilla_transformer.training.arguments.training_arguments import TranslationTrainingArguments
 from vanilla_transformer.training.build_model import require_vocabulary

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     )
     from .models.modeling_rnn_search import RnnSearchForConditionalGeneration
     from .models.modeling_vanilla_transformer import (
-        VanillaTransformerEncoderModel,
         VanillaTransformerForConditionalGeneration,
         VanillaTransformerModel,
         VanillaTransformerPreTrainedModel,
     )
     from .models.presets import PRESETS
-    from .models.search_options import PAPER_DECODING
+    from .models.searches import PAPER_DECODING
+    from .models.text_encoder import VanillaTransformerEncoderModel
     from .translation.hf_pipeline import TranslationPipeline
     from .translation.translator import Hypothesis, Translator
 
@@ -43,7 +43,7 @@ __version__ = "0.2.0"
 
 # Where each name is defined; those without a module of their own are modules.
 _NAMES = {
-    "PAPER_DECODING": "models.search_options",
+    "PAPER_DECODING": "models.searches",
     "PRESETS": "models.presets",
     "Hypothesis": "translation.translator",
     "MaskPredictConfig": "models.configuration_mask_predict",
@@ -55,7 +55,7 @@ _NAMES = {
     "TranslationPipeline": "translation.hf_pipeline",
     "Translator": "translation.translator",
     "VanillaTransformerConfig": "models.configuration_vanilla_transformer",
-    "VanillaTransformerEncoderModel": "models.modeling_vanilla_transformer",
+    "VanillaTransformerEncoderModel": "models.text_encoder",
     "VanillaTransformerForConditionalGeneration": "models.modeling_vanilla_transformer",
     "VanillaTransformerModel": "models.modeling_vanilla_transformer",
     "VanillaTransformerPreTrainedModel": "models.modeling_vanilla_transformer",

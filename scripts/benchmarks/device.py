@@ -25,9 +25,9 @@ from vanilla_transformer.command_line.user_errors import errors_as_sentences
 from vanilla_transformer.converters.from_and_to_marian import config_to_marian, to_marian
 from vanilla_transformer.hub.loading import find_device
 from vanilla_transformer.models import beam_search
-from vanilla_transformer.models.embeddings_and_head import shift_right
-from vanilla_transformer.models.host_waits import without_looking
+from vanilla_transformer.models.devices import without_looking
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
+from vanilla_transformer.models.modeling_vanilla_transformer import shift_right
 from vanilla_transformer.scripts.benchmarks.equal_work import make_endless
 from vanilla_transformer.scripts.benchmarks.measuring import seconds_of
 from vanilla_transformer.scripts.benchmarks.peers import SMOOTHING, Batch, configuration, make_learner

@@ -19,9 +19,9 @@ from vanilla_transformer import (
     VanillaTransformerForConditionalGeneration,
 )
 from vanilla_transformer.converters.from_and_to_marian import to_marian
-from vanilla_transformer.models.embeddings_and_head import shift_right
 from vanilla_transformer.models.label_smoothing import IGNORED_LABEL, LabelSmoothedCrossEntropy
-from vanilla_transformer.models.positions import SinusoidalHalvesPositions
+from vanilla_transformer.models.modeling_vanilla_transformer import shift_right
+from vanilla_transformer.models.position_variants import SinusoidalHalvesPositions
 
 
 Batch = dict[str, torch.Tensor]

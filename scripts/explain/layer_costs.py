@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.variants import PATTERNS
 from vanilla_transformer.scripts.benchmarks.measuring import bytes_kept, cpu_seconds_of, take_turns
 
 
@@ -24,10 +23,10 @@ class SelfAttention(nn.Module):
         super().__init__()
         self.config = VanillaTransformerConfig.from_preset("tiny", d_model=d_model, **fields)
         self.config._attn_implementation = implementation
-        self.attention = PATTERNS[self.config.attention_pattern].load()(self.config, 4, layer_idx=0)
+        self.attention = self.config.variant("attention_pattern")(self.config, 4, layer_idx=0)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
-        mask = self.attention.make_encoder_mask(self.config, states, None)
+        mask = self.attention.make_mask(self.config, states, None, is_causal=False)
         return self.attention(states, attention_mask=mask)[0]
 
 

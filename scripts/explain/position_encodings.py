@@ -4,7 +4,7 @@ import torch
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerEncoder
-from vanilla_transformer.models.variants import POSITIONS
+from vanilla_transformer.models.variants import POSITIONS, load
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.copying import batches, learn, make_model, right_tokens
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
@@ -59,7 +59,7 @@ def learn_positions(name: str, updates: int) -> VanillaTransformerForConditional
 
 def vectors_of(name: str, positions: torch.Tensor) -> torch.Tensor:
     """What an encoding adds to the embeddings at these positions [T, D]."""
-    encoding = POSITIONS[name].load()(VanillaTransformerConfig.from_preset("tiny", **CONFIG))
+    encoding = load(POSITIONS[name])(VanillaTransformerConfig.from_preset("tiny", **CONFIG))
     return encoding(positions).float()
 
 
@@ -123,7 +123,7 @@ def encoding_of(model: VanillaTransformerForConditionalGeneration) -> torch.Tens
 def draw_encodings(trained: dict[str, torch.Tensor]) -> list[list[Panel]]:
     """Maps, lines, and what follows from them."""
     places = torch.arange(LENGTH)
-    rotary = POSITIONS["rotary"].load()(VanillaTransformerConfig.from_preset("tiny", **CONFIG), num_heads=4)
+    rotary = load(POSITIONS["rotary"])(VanillaTransformerConfig.from_preset("tiny", **CONFIG), num_heads=4)
     cosines = rotary.for_attention(places, None)["rotation"][0][:, :16]
     maps = {"sinusoidal": vectors_of("sinusoidal", places), "learned": trained["learned"], "rotary (cosines)": cosines}
     heat = [

@@ -6,7 +6,8 @@ import torch
 from torch.nn.functional import softmax
 
 from vanilla_transformer import VanillaTransformerConfig
-from vanilla_transformer.models.attention_scores import DotProduct, ScaledDotProduct
+from vanilla_transformer.models.attention_scores import DotProduct
+from vanilla_transformer.models.modeling_vanilla_transformer import ScaledDotProduct
 from vanilla_transformer.scripts.benchmarks.report import Table
 from vanilla_transformer.scripts.explain.explanation import ExplainArguments, Explanation
 from vanilla_transformer.scripts.explain.panels import Curves, Picture

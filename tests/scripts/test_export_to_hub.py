@@ -72,7 +72,7 @@ def test_the_folder_has_all_that_loading_needs(exported):
         "AutoConfig": "configuration_vanilla_transformer.VanillaTransformerConfig",
         "AutoModel": "modeling_vanilla_transformer.VanillaTransformerModel",
         "AutoModelForSeq2SeqLM": "modeling_vanilla_transformer.VanillaTransformerForConditionalGeneration",
-        "AutoModelForTextEncoding": "modeling_vanilla_transformer.VanillaTransformerEncoderModel",
+        "AutoModelForTextEncoding": "text_encoder.VanillaTransformerEncoderModel",
     }
     decoding = json.loads((exported / "generation_config.json").read_text())
     assert (decoding["num_beams"], decoding["length_penalty"]) == (4, 0.6)

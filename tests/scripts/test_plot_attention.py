@@ -22,7 +22,7 @@ from vanilla_transformer import (
 )
 from vanilla_transformer.models.positions import AddedPositions
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
-from vanilla_transformer.models.variants import POSITIONS
+from vanilla_transformer.models.variants import POSITIONS, load
 from vanilla_transformer.scripts import plot_attention
 from vanilla_transformer.training.reports import plots
 
@@ -232,7 +232,7 @@ def test_the_pictures_show_every_head_with_its_tokens(save, tmp_path, figures):
 # --- positions and learning rate ---
 
 
-ADDED = [name for name, encoding in POSITIONS.items() if issubclass(encoding.load(), AddedPositions)]
+ADDED = [name for name, encoding in POSITIONS.items() if issubclass(load(encoding), AddedPositions)]
 
 
 @pytest.mark.parametrize("encoding", ADDED)

@@ -5,7 +5,7 @@ import torch
 from transformers import AutoModelForSeq2SeqLM
 
 from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.models.search_options import store_options
+from vanilla_transformer.models.searches import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_mask_token
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.arguments.model_arguments import ModelArguments

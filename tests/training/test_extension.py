@@ -9,7 +9,7 @@ from tests.training.runs import losses
 from vanilla_transformer import Translator
 from vanilla_transformer.models.attention_scores import AttentionScore
 from vanilla_transformer.models.positions import WITH_POSITION_BIAS, PositionEncoding
-from vanilla_transformer.models.variants import POSITIONS, SCORES, Variant
+from vanilla_transformer.models.variants import POSITIONS, SCORES
 from vanilla_transformer.training import accelerate_loop as train_accelerate
 from vanilla_transformer.training import train as train_script
 from vanilla_transformer.training.arguments.run_arguments import parse_recipe
@@ -47,8 +47,8 @@ def make_twice(args, config, pad_token_id):
 @pytest.fixture
 def toys(monkeypatch):
     """Registers the toys, and returns the config fields that select them."""
-    monkeypatch.setitem(POSITIONS, "near_first", Variant(lambda: NearFirst))
-    monkeypatch.setitem(SCORES, "cosine", Variant(lambda: Cosine))
+    monkeypatch.setitem(POSITIONS, "near_first", NearFirst)
+    monkeypatch.setitem(SCORES, "cosine", Cosine)
     monkeypatch.setitem(OBJECTIVES, "twice", make_twice)
     return {"position_encoding": "near_first", "score_function": "cosine"}
 

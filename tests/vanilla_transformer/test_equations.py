@@ -8,8 +8,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from vanilla_transformer import PRESETS, VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-from vanilla_transformer.models.attention_scores import ScaledDotProduct
 from vanilla_transformer.models.modeling_vanilla_transformer import (
+    ScaledDotProduct,
     VanillaTransformerAttention,
     VanillaTransformerEncoderLayer,
     VanillaTransformerFeedForward,

@@ -22,7 +22,7 @@ from vanilla_transformer.models.attention_scores import AttentionScore
 from vanilla_transformer.models.decoder_steps import RowPerSentence
 from vanilla_transformer.models.positions import WITH_POSITION_BIAS, AddedPositions, PositionEncoding
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer
-from vanilla_transformer.models.variants import POSITIONS, SCORES, Variant
+from vanilla_transformer.models.variants import POSITIONS, SCORES
 
 
 class TriangleWave(AddedPositions):
@@ -104,8 +104,8 @@ VARIANTS = [
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     for name, encoding in ENCODINGS.items():
-        monkeypatch.setitem(POSITIONS, name, Variant(lambda encoding=encoding: encoding))
-    monkeypatch.setitem(SCORES, "distance", Variant(lambda: Distance))
+        monkeypatch.setitem(POSITIONS, name, encoding)
+    monkeypatch.setitem(SCORES, "distance", Distance)
 
 
 def allowed_combinations() -> list[dict]:

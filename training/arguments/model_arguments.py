@@ -5,7 +5,7 @@ from dataclasses import dataclass, make_dataclass
 from typing import Any, ClassVar
 
 from vanilla_transformer.command_line.parsing import key, search_fields
-from vanilla_transformer.models.search_options import all_options, require_values
+from vanilla_transformer.models.searches import all_options, require_values
 
 
 _StoredOptions: Any = make_dataclass(

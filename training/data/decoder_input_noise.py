@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from vanilla_transformer.models.embeddings_and_head import shift_right
+from vanilla_transformer.models.modeling_vanilla_transformer import shift_right
 from vanilla_transformer.models.tokenization_vanilla_transformer import language_tags
 
 

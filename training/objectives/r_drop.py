@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from transformers.utils import is_torchdynamo_compiling
 
-from vanilla_transformer.models.host_waits import can_look
+from vanilla_transformer.models.devices import can_look
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
 

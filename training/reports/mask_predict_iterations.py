@@ -4,8 +4,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from vanilla_transformer import Translator
+from vanilla_transformer.models.mask_predict_options import MaskPredictOptions
 from vanilla_transformer.models.mask_predict_search import Iteration
-from vanilla_transformer.models.search_options import MaskPredictOptions, search_of
+from vanilla_transformer.models.search_options import search_of
 from vanilla_transformer.training.reports.tables import aligned
 
 

@@ -16,7 +16,8 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from vanilla_transformer.hub.check_export import SENTENCES
 from vanilla_transformer.hub.languages import DIRECTIONS, Directions, Languages, directions_of
 from vanilla_transformer.hub.loading import read_object
-from vanilla_transformer.models.search_options import BeamSearchOptions, options_of
+from vanilla_transformer.models.search_options import BeamSearchOptions
+from vanilla_transformer.models.searches import options_of
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET, language_tag
 from vanilla_transformer.safe_files.atomic_writes import write_text
 from vanilla_transformer.training.arguments.corpus_arguments import files_by_name

@@ -20,7 +20,7 @@ from filelock import Timeout
 from transformers import PreTrainedModel
 
 from vanilla_transformer.hub.loading import read_object
-from vanilla_transformer.models.search_options import all_options
+from vanilla_transformer.models.searches import all_options
 from vanilla_transformer.safe_files.atomic_writes import remove_unfinished, write_json, write_text
 from vanilla_transformer.safe_files.file_locks import lock
 from vanilla_transformer.training.run_folder.checkpoints import NEWEST, complete_checkpoints

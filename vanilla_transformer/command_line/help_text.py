@@ -5,7 +5,7 @@ from argparse import SUPPRESS, Action, ArgumentDefaultsHelpFormatter, ArgumentPa
 from collections.abc import Sequence
 from typing import Any
 
-from vanilla_transformer.models.search_options import all_options
+from vanilla_transformer.models.searches import all_options
 
 from .dataclass_parser import as_bool
 

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, make_dataclass
 from typing import Any, ClassVar, Literal
 
-from vanilla_transformer.models.search_options import require_values
+from vanilla_transformer.models.searches import require_values
 from vanilla_transformer.translation.long_texts import MAX_SOURCE_TOKENS
 
 from .parsing import key, search_fields

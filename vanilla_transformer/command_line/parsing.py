@@ -14,7 +14,7 @@ from vanilla_transformer.command_line.help_text import HelpFormatter, arrange
 from vanilla_transformer.command_line.program import program_name
 from vanilla_transformer.command_line.recipe_files import find_recipe, read_recipe
 from vanilla_transformer.command_line.texts import IsValue, take_texts
-from vanilla_transformer.models.search_options import all_options
+from vanilla_transformer.models.searches import all_options
 from vanilla_transformer.models.spelling import suggestion
 
 

@@ -24,7 +24,8 @@ from vanilla_transformer.hub.languages import languages_of, record_languages
 from vanilla_transformer.hub.loading import load_config, load_model
 from vanilla_transformer.models.configuration_vanilla_transformer import VanillaTransformerConfig
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerForConditionalGeneration
-from vanilla_transformer.models.search_options import SEARCH, library_names, names_own_search, options_of
+from vanilla_transformer.models.search_options import SEARCH, library_names, names_own_search
+from vanilla_transformer.models.searches import options_of
 
 from .saved_weights import POSITIONS, position_tables
 from .supported_models import require_understood

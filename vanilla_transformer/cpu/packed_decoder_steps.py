@@ -29,9 +29,9 @@ from transformers import PreTrainedModel
 from transformers.utils import is_torchdynamo_compiling
 
 from vanilla_transformer.models import modeling_vanilla_transformer as modeling
-from vanilla_transformer.models.attention_scores import DotProduct, ScaledDotProduct
-from vanilla_transformer.models.cpu_dropout import Dropout
+from vanilla_transformer.models.attention_scores import DotProduct
 from vanilla_transformer.models.decoder_steps import RowPerSentence, with_room
+from vanilla_transformer.models.devices import Dropout
 from vanilla_transformer.models.full_attention import additive
 from vanilla_transformer.models.search_options import SearchOptions
 
@@ -41,7 +41,7 @@ KNOWN = (
     *(modeling.VanillaTransformerDecoder, modeling.VanillaTransformerDecoderLayer),
     *(modeling.VanillaTransformerAttention, modeling.VanillaTransformerFeedForward),
     *(modeling.VanillaTransformerPostNorm, modeling.VanillaTransformerPreNorm),
-    *(modeling.VanillaTransformerEmbedding, Dropout, ScaledDotProduct, DotProduct),
+    *(modeling.VanillaTransformerEmbedding, Dropout, modeling.ScaledDotProduct, DotProduct),
     *(nn.Linear, nn.LayerNorm, nn.ModuleList, nn.Identity),
 )
 
@@ -448,7 +448,7 @@ class PackedPasses:
     def __call__(self, tokens: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
         """The logits [N, V] of tokens [B, T] at the N places `chosen`, which count from the first row on."""
         embeddings = self.decoder.embed_tokens(tokens)
-        states = self.decoder.enter(embeddings, self.decoder.number(embeddings)).flatten(0, 1)
+        states = self.decoder.enter(embeddings, self.decoder.embed_positions.number(embeddings)).flatten(0, 1)
         for layer, memory in zip(self.layers, self.memories, strict=True):
             states = layer(states, memory, self.masks)
         return self.output(self.decoder.norm(states)[chosen])

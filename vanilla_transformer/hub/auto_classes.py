@@ -15,7 +15,7 @@ from importlib.util import find_spec
 from types import ModuleType
 from typing import Any
 
-from vanilla_transformer.models.auto_map import MODELS
+from vanilla_transformer.models.variants import MODELS, load
 
 
 PACKAGE = "vanilla_transformer"
@@ -41,10 +41,6 @@ def after_import(name: str, action: Callable[[], Any]) -> None:
 # --- what is registered ---
 
 
-def _config_class(model_type: str) -> Any:
-    return getattr(import_module(f"{ROOM}.configuration_{model_type}"), MODELS[model_type][0])
-
-
 def _register_configs() -> None:
     """Lets `AutoConfig` find the config classes, which are imported when they are looked up."""
     mapping = import_module("transformers.models.auto.configuration_auto").CONFIG_MAPPING
@@ -54,9 +50,9 @@ def _register_configs() -> None:
 def _register_models(model_type: str) -> None:
     """Lets the auto classes find the models of a config."""
     auto_classes = import_module("transformers.models.auto.modeling_auto")
-    modeling = import_module(f"{ROOM}.modeling_{model_type}")
-    for auto_class, name in MODELS[model_type][1].items():
-        getattr(auto_classes, auto_class).register(_config_class(model_type), getattr(modeling, name), exist_ok=True)
+    config_class, *models = (load(place) for place in MODELS[model_type].values())
+    for auto_class, model in zip(list(MODELS[model_type])[1:], models, strict=True):
+        getattr(auto_classes, auto_class).register(config_class, model, exist_ok=True)
 
 
 def _register_adapters() -> None:
@@ -111,7 +107,7 @@ class _LazyConfigs(dict):
 
     def __getitem__(self, key: str) -> Any:
         if super().__getitem__(key) is None:
-            self[key] = _config_class(key)
+            self[key] = load(MODELS[key]["AutoConfig"])
         return super().__getitem__(key)
 
     def __iter__(self) -> Iterator[str]:  # without it, dict(self) would copy the empty entries

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from vanilla_transformer.models.search_options import store_options
+from vanilla_transformer.models.searches import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import TARGET
 
 from .adapters import merged

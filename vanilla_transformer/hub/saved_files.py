@@ -18,7 +18,7 @@ from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
 
-from vanilla_transformer.models.search_options import all_options, require_values
+from vanilla_transformer.models.searches import all_options, require_values
 
 
 logger = logging.getLogger(__name__)

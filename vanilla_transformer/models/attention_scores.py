@@ -1,6 +1,5 @@
-"""Score functions: how well a query fits a key. One class for each value of `config.score_function`.
-
-`variants.SCORES` has the names.
+"""Score functions beside the paper's: how well a query fits a key. One class for each other value of
+`config.score_function`.
 
 Shapes: H heads, T queries, S keys, d_k width of one head's queries and keys; `...` is the batch and whatever blocks an
 attention pattern makes.
@@ -12,46 +11,21 @@ import torch
 from torch import nn
 from transformers import initialization as init
 
+from .modeling_vanilla_transformer import ScaledDotProduct
+
 
 if TYPE_CHECKING:
     from .configuration_vanilla_transformer import VanillaTransformerConfig
 
 
-class AttentionScore(nn.Module):
-    """Base class of all score functions. One is built as `Class(config, num_heads, d_k)` for each attention.
+class AttentionScore(ScaledDotProduct):
+    """Base class of scores that are no multiple of the dot product. They need eager attention.
 
     `forward` maps queries [..., H, T, d_k] and keys [..., H, S, d_k] to scores [..., H, T, S]. The attention does the
     rest: mask, softmax and values.
-
-    The library's fused kernels know one score, the dot product times `scaling`. Other scores need eager attention:
-    `attn_implementations` lists what can compute a score, `None` for everything.
     """
 
-    scaling: float | None = None
-    attn_implementations: tuple[str, ...] | None = ("eager",)
-
-    def __init__(self, config: "VanillaTransformerConfig", num_heads: int, d_k: int):
-        super().__init__()
-
-    def reset_parameters(self) -> None:
-        """Initialises the parameters, with the functions of `transformers.initialization`."""
-
-
-class ScaledDotProduct(AttentionScore):
-    """q k^T / sqrt(d_k) (section 3.2.1).
-
-    If the components of q and k have unit variance, q k^T has variance d_k. Without the scale the softmax saturates
-    for wide heads, and its gradient vanishes.
-    """
-
-    attn_implementations = None
-
-    def __init__(self, config: "VanillaTransformerConfig", num_heads: int, d_k: int):
-        super().__init__(config, num_heads, d_k)
-        self.scaling = d_k**-0.5
-
-    def forward(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
-        return torch.matmul(query, key.transpose(-2, -1)) * self.scaling
+    attn_implementations = ("eager",)
 
 
 class DotProduct(ScaledDotProduct):

@@ -31,7 +31,7 @@ from transformers.generation import (
 from transformers.generation import logits_process as processors
 
 from .decoder_steps import Stepper, make_stepper
-from .host_waits import can_look, places_of
+from .devices import can_look, places_of
 from .search_options import BeamSearchOptions, stored_options
 
 

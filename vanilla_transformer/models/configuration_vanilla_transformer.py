@@ -7,14 +7,13 @@ from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
-from .presets import PRESETS
 from .shared_configuration import SharedConfiguration
 from .spelling import suggestion
-from .variants import VARIANTS
+from .variants import FIELDS_OF_CHOICES, VARIANTS, Choice, load
 
 
 if TYPE_CHECKING:  # `save_pretrained` reads this line to find the model's code, and Python does not run it
-    from .modeling_vanilla_transformer import VanillaTransformerModel  # noqa: F401
+    from .text_encoder import VanillaTransformerEncoderModel  # noqa: F401
 
 
 # Fields that must be greater than 0.
@@ -224,24 +223,33 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
 
         Args:
             name (`str`):
-                A key of [`PRESETS`].
+                A key of [`PRESETS`], which come with the package and not with a saved model.
             overrides:
                 Fields to set on top, for example `vocab_size=len(tokenizer)`.
         """
-        if name not in PRESETS:
+        presets = load("presets.PRESETS")  # not in saved models
+        if name not in presets:
             raise ValueError(
-                f"There is no preset {name!r}{suggestion(name, PRESETS)}. The presets are {', '.join(PRESETS)}."
+                f"There is no preset {name!r}{suggestion(name, presets)}. The presets are {', '.join(presets)}."
             )
         known = {field.name for field in fields(cls)} | cls.attribute_map.keys()
         for key in overrides:
             if key not in known:
                 raise ValueError(f"{key!r} is not a field of {cls.__name__}{suggestion(key, known)}.")
-        return cls(**{**PRESETS[name], **overrides})
+        return cls(**{**presets[name], **overrides})
 
-    def in_decoder(self, field: str) -> str:
-        """The decoder's choice for a field such as `"attention_pattern"`: some choices are for the encoder only."""
-        choice = getattr(self, field)
-        return VARIANTS[field][choice].in_decoder or choice
+    def variant(self, field: str) -> Any:
+        """The class that a field such as `"attention_pattern"` names."""
+        return load(VARIANTS[field][getattr(self, field)])
+
+    def decoder_variant(self, field: str) -> Any:
+        """The decoder's class for a field: some choices are for the encoder only, and name another in `in_decoder`."""
+        chosen = self.variant(field)
+        name = getattr(chosen, "in_decoder", None)
+        return load(VARIANTS[field][name]) if name else chosen
+
+    def variant_places(self) -> list[Choice]:
+        return [choices[getattr(self, field)] for field, choices in VARIANTS.items()]
 
     def validate_architecture(self) -> None:
         """Checks each field and how they fit together. Runs whenever a config is made."""
@@ -271,19 +279,17 @@ class VanillaTransformerConfig(SharedConfiguration, PreTrainedConfig):
             if value not in choices:
                 hint = suggestion(value, choices)
                 raise ValueError(f"{field}={value!r} is unknown{hint}: choose one of {', '.join(choices)}.")
-            choices[value].check(self)
+            # Choices in the modeling file fit any config, and importing it takes time.
+            if not str(choices[value]).startswith("modeling") and hasattr(chosen := self.variant(field), "check"):
+                chosen.check(self)
 
     def _require_fields_of_variants(self) -> None:
         """Refuses a setting of one choice that another choice would silently ignore."""
-        for axis, choices in VARIANTS.items():
-            chosen = getattr(self, axis)
-            for name, variant in choices.items():
-                for field in set(variant.fields) - set(choices[chosen].fields):
-                    if (value := getattr(self, field)) != getattr(type(self), field):
-                        raise ValueError(
-                            f"{field}={value} has no effect with {axis}={chosen!r}: leave it out, or set "
-                            f"{axis}={name!r}."
-                        )
+        for field, (axis, choices) in FIELDS_OF_CHOICES.items():
+            value, chosen = getattr(self, field), getattr(self, axis)
+            if chosen not in choices and value != getattr(type(self), field):
+                remedy = f"leave it out, or set {axis}={choices[0]!r}"
+                raise ValueError(f"{field}={value} has no effect with {axis}={chosen!r}: {remedy}.")
 
     def _require_divisible_heads(self) -> None:
         for name in ("encoder_attention_heads", "decoder_attention_heads"):

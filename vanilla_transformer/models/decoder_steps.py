@@ -15,8 +15,8 @@ import torch
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, EncoderDecoderCache
 
+from .devices import can_look
 from .full_attention import additive, full_mask
-from .host_waits import can_look
 from .positions import AddedPositions, PositionEncoding
 
 

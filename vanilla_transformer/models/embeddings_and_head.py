@@ -12,6 +12,8 @@ import torch
 from torch import nn
 from torch.distributed.tensor import DTensor
 from transformers import GenerationConfig, LogitsProcessorList, PreTrainedModel, StoppingCriteriaList
+from transformers import initialization as init
+from transformers.cache_utils import EncoderDecoderCache
 from transformers.modeling_utils import slice_logits_to_keep
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -39,6 +41,35 @@ class TokenEmbedding(nn.Embedding):
             # Only the CPU raises this. A GPU stops with an assertion of its own: checking first would cost a
             # synchronisation at every step.
             raise outside_vocabulary(input_ids, self.weight.shape[0]) from error
+
+    def or_given(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
+        """Token embeddings [B, T, D], computed or given."""
+        if (input_ids is None) == (inputs_embeds is None):
+            given = "both" if input_ids is not None else "neither"
+            raise ValueError(f"Pass either token ids or embeddings to encoder and decoder: got {given}.")
+        return self(input_ids) if inputs_embeds is None else inputs_embeds
+
+
+def init_embedding(layer: Any, std: float) -> None:
+    """Draws token embeddings or an output layer from N(0, std^2), with zeros for padding and biases."""
+    init.normal_(layer.weight, mean=0.0, std=std)
+    # A slice does not carry the mark of a loaded weight, which `init` looks for: ask for it here.
+    is_loaded = getattr(layer.weight, "_is_hf_initialized", False)
+    if getattr(layer, "padding_idx", None) is not None and not is_loaded:
+        init.zeros_(layer.weight[layer.padding_idx])
+    if getattr(layer, "bias", None) is not None:
+        init.zeros_(layer.bias)
+
+
+class ExampleInputs:
+    """Mixin for models: inputs on which they can be tried."""
+
+    device: torch.device
+
+    @property
+    def dummy_inputs(self) -> dict[str, torch.Tensor]:
+        input_ids = torch.tensor([[5, 6, 7, 2], [5, 6, 2, 0]], device=self.device)
+        return {"input_ids": input_ids, "attention_mask": input_ids.ne(0), "decoder_input_ids": input_ids}
 
 
 class TranslationHead:
@@ -184,11 +215,12 @@ class TranslationHead:
             return self.search(self, *parts, **model_kwargs)
         return super()._sample(*parts, synced_gpus=synced_gpus, streamer=streamer, **model_kwargs)  # type: ignore[misc]
 
-    # --- labels and vocabularies ---
+    def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
+        """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
+        past_key_values.self_attention_cache.reorder_cache(beam_idx)
+        return past_key_values
 
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """The decoder's input: the labels behind the start token, Figure 1's "outputs (shifted right)"."""
-        return decoder_input_of(labels, self.config)
+    # --- labels and vocabularies ---
 
     def resize_decoder_token_embeddings(
         self, new_num_tokens: int, pad_to_multiple_of: int | None = None, mean_resizing: bool = True
@@ -264,21 +296,20 @@ def _require_own_pace(synced_gpus: bool) -> None:
         )
 
 
-def decoder_input_of(labels: torch.Tensor, config: Any) -> torch.Tensor:
-    """`shift_right` with the special tokens of a config."""
-    start, pad = config.decoder_start_token_id, config.pad_token_id
-    if start is None or pad is None:
-        raise ValueError(
-            f"Labels can't be shifted right with decoder_start_token_id={start} and pad_token_id={pad}: set both "
-            "in the config, or pass decoder_input_ids."
-        )
-    return shift_right(labels, start, pad)
-
-
-def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
-    """Labels [B, T] shifted right by one behind the start token, with `pad_token_id` in place of -100."""
-    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
-    return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
+def require_source_as_target(config: Any, input_ids: torch.Tensor | None) -> None:
+    """Refuses to let the decoder read the source, for a call without decoder input."""
+    if config.target_vocab_size is not None:
+        reason = f"target_vocab_size={config.target_vocab_size} makes a vocabulary that the source is not in"
+    elif not config.decoder_is_causal:
+        reason = f"the decoder of a {config.model_type} model reads a translation with masked tokens"
+    elif input_ids is None:
+        reason = "there are no input_ids to take their place"
+    else:
+        return
+    raise ValueError(
+        f"Pass decoder_input_ids: {reason}. For states of the source alone, load the folder with "
+        "AutoModelForTextEncoding."
+    )
 
 
 def outside_vocabulary(token_ids: torch.Tensor, vocab_size: int) -> ValueError:

@@ -1,53 +1,20 @@
-"""Full attention, the paper's (section 3.2.1): the formula, its masks, and what runs it fast on a CPU.
+"""Masks of full attention, the paper's (section 3.2.3), and checks of what attention can compute.
 
-Shapes: B batch, T queries, S keys, H heads, D d_model, d_k and d_v width of one head's keys and values.
+Shapes: B batch, S keys, D d_model.
 """
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-from torch import nn
 from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
 
-from .host_waits import can_look
-
-
-if TYPE_CHECKING:
-    from .configuration_vanilla_transformer import VanillaTransformerConfig
-
-
-def eager_attention_forward(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    scaling: float | None,
-    dropout: float = 0.0,
-    position_bias: torch.Tensor | None = None,
-    **kwargs: Unpack[TransformersKwargs],
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Attention(Q, K, V) = softmax(score(Q, K)) V (section 3.2.1); the mask adds -inf to the scores of hidden keys.
-
-    The layer's score function computes the scores, `scaling` included.
-    """
-    scores = module.score(query, key)  # [B, H, T, S]
-    if position_bias is not None:
-        scores = scores + position_bias
-    if attention_mask is not None:
-        scores = scores + attention_mask
-    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
-    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
-    output = torch.matmul(weights, value)  # [B, H, T, d_v]
-    return output.transpose(1, 2).contiguous(), weights  # [B, T, H, d_v]
+from .devices import can_look
+from .variants import VARIANTS
 
 
 def full_attention_mask(
-    config: "VanillaTransformerConfig",
+    config: Any,
     embeddings: torch.Tensor,
     padding_mask: torch.Tensor | None,
     *,
@@ -71,7 +38,7 @@ def full_attention_mask(
 
 
 def full_mask(
-    config: "VanillaTransformerConfig",
+    config: Any,
     embeddings: torch.Tensor,
     padding_mask: torch.Tensor | None,
     encoder_hidden_states: torch.Tensor | None = None,
@@ -96,20 +63,34 @@ def additive(visible: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     )
 
 
-def without_cpu_autocast(attend: Callable[..., Any]) -> Callable[..., Any]:
-    """`attend` in float32 where autocast would run it in half precision on a CPU.
+def with_global_tokens(config: Any, global_attention_mask: torch.Tensor | None) -> dict[str, torch.Tensor]:
+    """Returns the mask of global tokens as an argument for `make_mask`. Refuses it where the pattern has none."""
+    if global_attention_mask is None:
+        return {}
+    if not getattr(config.variant("attention_pattern"), "takes_global_tokens", False):
+        raise ValueError(
+            f"attention_pattern={config.attention_pattern!r} has no global tokens: leave out global_attention_mask, "
+            "or make the model with attention_pattern='longformer'."
+        )
+    return {"global_attention_mask": global_attention_mask}
 
-    There, the backward pass of torch's fused attention takes twelve times as long in bfloat16 as in float32.
+
+def require_implementation(config: Any, requested: str | None) -> str | None:
+    """Returns the attention implementation to use, `None` for the library's choice.
+
+    Refuses one that can't compute the config's variants.
+
+    Args:
+        config: The model's configuration.
+        requested: Name of an implementation; `None` if nobody asks for one.
     """
-    if not torch.is_autocast_enabled("cpu"):
-        return attend
-
-    def attend_in_float32(
-        module: nn.Module, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> Any:
-        if query.device.type != "cpu":
-            return attend(module, query, key, value, *args, **kwargs)
-        with torch.autocast("cpu", enabled=False):
-            return attend(module, query.float(), key.float(), value.float(), *args, **kwargs)
-
-    return attend_in_float32
+    for field in VARIANTS:
+        supported = getattr(config.variant(field), "attn_implementations", None)
+        if supported is not None and requested is None and "sdpa" not in supported:
+            requested = supported[0]
+        if supported is not None and requested not in (None, *supported):
+            raise ValueError(
+                f"attn_implementation={requested!r} can't compute {field}={getattr(config, field)!r}: use "
+                f"{' or '.join(map(repr, supported))}."
+            )
+    return requested

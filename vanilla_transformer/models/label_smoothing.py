@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 from transformers.utils import is_torchdynamo_compiling
 
-from .host_waits import can_look
+from .devices import can_look
 
 
 Smoothing = Literal["others", "all", "no_padding"]

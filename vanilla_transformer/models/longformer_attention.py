@@ -40,6 +40,20 @@ class LongformerAttention(WindowAttention):
     default the first token of each sequence is global; `global_attention_mask` names others.
     """
 
+    in_decoder = "full"
+    takes_global_tokens = True
+
+    @classmethod
+    def check(cls, config: "VanillaTransformerConfig") -> None:
+        """Refuses an odd window, and a bias of scores."""
+        super().check(config)
+        if config.variant("position_encoding").acts_on == "scores":
+            raise ValueError(
+                f"position_encoding={config.position_encoding!r} weighs keys by their distance, but the global tokens "
+                "of attention_pattern='longformer' are equally near to all: choose another position_encoding, for "
+                "example 'rotary', or attention_pattern='window'."
+            )
+
     def __init__(self, config: "VanillaTransformerConfig", num_heads: int, layer_idx: int, is_causal: bool = False):
         super().__init__(config, num_heads, layer_idx, is_causal)
         self.global_q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
@@ -47,11 +61,13 @@ class LongformerAttention(WindowAttention):
         self.global_v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
 
     @classmethod
-    def make_encoder_mask(
+    def make_mask(  # type: ignore[override]  # it is another mask
         cls,
         config: "VanillaTransformerConfig",
         embeddings: torch.Tensor,
         padding_mask: torch.Tensor | None,
+        *,
+        is_causal: bool,
         global_attention_mask: torch.Tensor | None = None,
     ) -> LongformerMask:
         batch, length = embeddings.shape[:2]
@@ -71,7 +87,7 @@ class LongformerAttention(WindowAttention):
             of_global = additive(of_global, embeddings.dtype)
         return LongformerMask(local, of_global, places, is_global, blocks)
 
-    def forward(  # type: ignore[override]  # the mask is the one that `make_encoder_mask` makes
+    def forward(  # type: ignore[override]  # the mask is the one that `make_mask` makes
         self,
         hidden_states: torch.Tensor,
         attention_mask: LongformerMask,

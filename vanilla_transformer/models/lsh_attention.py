@@ -39,6 +39,24 @@ class LshAttention(VanillaTransformerAttention):
     """
 
     key_projection = "shared"
+    in_decoder = "full"
+
+    @classmethod
+    def check(cls, config: "VanillaTransformerConfig") -> None:
+        """Refuses other scores, and a bias of them."""
+        for name in ("num_hashes", "lsh_bucket_length"):
+            if getattr(config, name) < 1:
+                raise ValueError(f"{name}={getattr(config, name)} must be at least 1.")
+        if config.score_function != "scaled_dot":
+            raise ValueError(
+                f"score_function={config.score_function!r} does not fit attention_pattern='lsh', which finds keys by "
+                "their angle to the query: use 'scaled_dot'."
+            )
+        if config.variant("position_encoding").acts_on == "scores":
+            raise ValueError(
+                f"position_encoding={config.position_encoding!r} needs a bias for all pairs of tokens, which "
+                "attention_pattern='lsh' exists to avoid: choose another position_encoding, for example 'rotary'."
+            )
 
     @classmethod
     def make_mask(

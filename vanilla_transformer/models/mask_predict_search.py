@@ -29,8 +29,9 @@ from transformers.generation import (
 )
 
 from .decoder_steps import FASTER_PASSES
-from .host_waits import places_of
-from .search_options import SEARCH, MaskPredictOptions, stored_options
+from .devices import places_of
+from .mask_predict_options import MaskPredictOptions
+from .search_options import SEARCH, stored_options
 
 
 # Options of `generate` that choose one token after another. Here no token has a next one.

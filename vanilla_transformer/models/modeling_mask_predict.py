@@ -19,13 +19,13 @@ from transformers.utils import TransformersKwargs, auto_docstring, can_return_tu
 
 from .configuration_mask_predict import MaskPredictConfig
 from .label_smoothing import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
+from .mask_predict_options import MaskPredictOptions
 from .mask_predict_search import generate, search, source_lengths
 from .modeling_vanilla_transformer import (
-    VanillaTransformerEncoderModel,
     VanillaTransformerForConditionalGeneration,
     VanillaTransformerModel,
 )
-from .search_options import MaskPredictOptions
+from .text_encoder import VanillaTransformerEncoderModel
 
 
 @dataclass

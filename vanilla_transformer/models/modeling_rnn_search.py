@@ -28,9 +28,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple
 
 from .configuration_rnn_search import RnnSearchConfig
-from .cpu_dropout import Dropout
-from .embeddings_and_head import TokenEmbedding, TranslationHead
-from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
+from .devices import Dropout
+from .embeddings_and_head import ExampleInputs, TokenEmbedding, TranslationHead
+from .label_smoothing import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
 
 
 # --- what decoding remembers ---
@@ -206,7 +206,7 @@ READOUTS = {"maxout": MaxoutReadout, "linear": Readout}
 
 
 @auto_docstring
-class RnnSearchPreTrainedModel(PreTrainedModel):
+class RnnSearchPreTrainedModel(ExampleInputs, PreTrainedModel):
     config: RnnSearchConfig
     base_model_prefix = "model"
     _no_split_modules = ["RnnSearchEncoder", "RnnSearchDecoder"]
@@ -228,17 +228,9 @@ class RnnSearchPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.GRU):
             _init_gru(module)
 
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[5, 6, 7, 2], [5, 6, 2, 0]], device=self.device)
-        return {"input_ids": input_ids, "attention_mask": input_ids.ne(0), "decoder_input_ids": input_ids}
-
     def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
         """Token embeddings [B, T, E], computed or given, after dropout."""
-        if (input_ids is None) == (inputs_embeds is None):
-            given = "both" if input_ids is not None else "neither"
-            raise ValueError(f"Pass either token ids or embeddings to {type(self).__name__}: got {given}.")
-        return self.dropout(self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds)
+        return self.dropout(self.embed_tokens.or_given(input_ids, inputs_embeds))
 
 
 def _init_gru(module: nn.GRU) -> None:
@@ -406,10 +398,11 @@ class RnnSearchForConditionalGeneration(TranslationHead, RnnSearchPreTrainedMode
         if generation_config.use_cache and model_kwargs.get("past_key_values") is None:
             model_kwargs["past_key_values"] = RnnSearchCache()
 
-    def _reorder_cache(self, past_key_values: RnnSearchCache, beam_idx: torch.Tensor) -> RnnSearchCache:
-        """For `generate` with beams. The beams of a sentence share its source, so only the state changes."""
-        past_key_values.self_attention_cache.reorder_cache(beam_idx)
-        return past_key_values
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The decoder's input: y_{i-1} at the step that predicts y_i."""
+        start, padding = self.config.start_and_padding
+        previous = F.pad(labels[:, :-1], (1, 0), value=start)
+        return previous.masked_fill(previous == IGNORED_LABEL, padding)
 
     @can_return_tuple
     @auto_docstring

@@ -25,18 +25,22 @@ from transformers.modeling_outputs import (
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple, is_torchdynamo_compiling
+from transformers.utils import TransformersKwargs, auto_docstring, can_return_tuple
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention_scores import AttentionScore
 from .configuration_vanilla_transformer import VanillaTransformerConfig
-from .cpu_dropout import Dropout
-from .embeddings_and_head import TokenEmbedding, TranslationHead, decoder_input_of
-from .full_attention import eager_attention_forward, full_attention_mask, full_mask, without_cpu_autocast
-from .label_smoothing import CROSS_ENTROPY, LabelSmoothedCrossEntropy
+from .devices import Dropout, without_cpu_autocast
+from .embeddings_and_head import (
+    ExampleInputs,
+    TokenEmbedding,
+    TranslationHead,
+    init_embedding,
+    require_source_as_target,
+)
+from .full_attention import full_attention_mask, full_mask, require_implementation, with_global_tokens
+from .label_smoothing import CROSS_ENTROPY, IGNORED_LABEL, LabelSmoothedCrossEntropy
 from .positions import PositionEncoding, rotate
-from .variants import PATTERNS, POSITIONS, RESIDUALS, SCORES, VARIANTS
 
 
 class VanillaTransformerEmbedding(TokenEmbedding):
@@ -48,6 +52,55 @@ class VanillaTransformerEmbedding(TokenEmbedding):
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         return super().forward(input_ids) * self.scale  # [B, T, D]
+
+
+def shift_right(labels: torch.Tensor, start_token_id: int, pad_token_id: int) -> torch.Tensor:
+    """Labels [B, T] behind the start token, without the last of them: "outputs (shifted right)" in Figure 1."""
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start_token_id)
+    return shifted.masked_fill(shifted == IGNORED_LABEL, pad_token_id)
+
+
+class ScaledDotProduct(nn.Module):
+    """How well a query fits a key: q k^T / sqrt(d_k) (section 3.2.1). Other scores are subclasses.
+
+    If the components of q and k have unit variance, q k^T has variance d_k. Without the scale the softmax saturates
+    for wide heads, and its gradient vanishes. `attn_implementations` lists those that compute it, `None` for all.
+    """
+
+    attn_implementations: tuple[str, ...] | None = None
+
+    def __init__(self, config: VanillaTransformerConfig, num_heads: int, d_k: int):
+        super().__init__()
+        self.scaling = d_k**-0.5
+
+    def reset_parameters(self) -> None:
+        """Initialises the parameters, with the functions of `transformers.initialization`."""
+
+    def forward(self, query: torch.Tensor, key: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(query, key.transpose(-2, -1)) * self.scaling  # [..., H, T, S]
+
+
+def eager_attention_forward(
+    module: nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    scaling: float | None,
+    dropout: float = 0.0,
+    position_bias: torch.Tensor | None = None,
+    **kwargs: Unpack[TransformersKwargs],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Attention(Q, K, V) = softmax(score(Q, K)) V (section 3.2.1); the mask adds -inf to the scores of hidden keys."""
+    scores = module.score(query, key)  # [B, H, T, S], `scaling` included
+    if position_bias is not None:
+        scores = scores + position_bias
+    if attention_mask is not None:
+        scores = scores + attention_mask
+    weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32).to(query.dtype)
+    weights = nn.functional.dropout(weights, p=dropout, training=module.training)
+    output = torch.matmul(weights, value)  # [B, H, T, d_v]
+    return output.transpose(1, 2).contiguous(), weights  # [B, T, H, d_v]
 
 
 def _join(*layers: nn.Linear | None) -> None:
@@ -83,10 +136,10 @@ class VanillaTransformerAttention(nn.Module):
         self.is_causal = is_causal
         self.d_k = config.d_k or config.d_model // num_heads
         self.d_v = config.d_v or config.d_model // num_heads
-        self.score = SCORES[config.score_function].load()(config, num_heads, self.d_k)
+        self.score = config.variant("score_function")(config, num_heads, self.d_k)
         self.q_proj = nn.Linear(config.d_model, num_heads * self.d_k)
-        make_key_projection = KEY_PROJECTIONS[self.key_projection or config.key_projection]
-        self.k_proj = make_key_projection(config.d_model, num_heads * self.d_k)
+        shares_projection = (self.key_projection or config.key_projection) == "shared"
+        self.k_proj = None if shares_projection else nn.Linear(config.d_model, num_heads * self.d_k)
         self.v_proj = nn.Linear(config.d_model, num_heads * self.d_v)
         self.out_proj = nn.Linear(num_heads * self.d_v, config.d_model)
         _join(self.q_proj, self.k_proj, self.v_proj)
@@ -112,27 +165,15 @@ class VanillaTransformerAttention(nn.Module):
         return self.out_proj(output.flatten(2)), weights  # [B, T, H, d_v] -> [B, T, D]
 
     def attend(
-        self,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: Any,
-        **kwargs: Unpack[TransformersKwargs],
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attention_mask: Any, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Returns the output [B, T, H, d_v] and, if the implementation gives them, the weights [B, H, T, S]."""
         attention_interface: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
             self.config._attn_implementation, eager_attention_forward
         )
-        return without_cpu_autocast(attention_interface)(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            scaling=self.score.scaling,
-            dropout=self.config.attention_dropout if self.training else 0.0,
-            **kwargs,
-        )
+        dropout = self.config.attention_dropout if self.training else 0.0
+        options = {"scaling": self.score.scaling, "dropout": dropout, **kwargs}
+        return without_cpu_autocast(attention_interface)(self, query, key, value, attention_mask, **options)
 
     def _keys_and_values(
         self,
@@ -161,42 +202,9 @@ class VanillaTransformerAttention(nn.Module):
     # --- what a stack asks of its attention, once for all layers ---
 
     @classmethod
-    def make_mask(
-        cls,
-        config: VanillaTransformerConfig,
-        embeddings: torch.Tensor,
-        padding_mask: torch.Tensor | None,
-        *,
-        is_causal: bool,
-        past_key_values: Cache | None = None,
-    ) -> Any:
+    def make_mask(cls, *args: Any, **kwargs: Any) -> Any:
         """Makes the mask that `attend` is given. The arguments are those of `full_attention_mask`."""
-        return full_attention_mask(
-            config, embeddings, padding_mask, is_causal=is_causal, past_key_values=past_key_values
-        )
-
-    @classmethod
-    def make_encoder_mask(
-        cls,
-        config: VanillaTransformerConfig,
-        embeddings: torch.Tensor,
-        padding_mask: torch.Tensor | None,
-        global_attention_mask: torch.Tensor | None = None,
-    ) -> Any:
-        """Makes the encoder's mask. A variant with global tokens overrides this; others refuse them.
-
-        Args:
-            config: The model's configuration.
-            embeddings: What enters the layers [B, T, D].
-            padding_mask: 1 for tokens and 0 for padding [B, T]; `None` for no padding.
-            global_attention_mask: 1 for tokens that attend to all tokens and that all tokens attend to [B, T].
-        """
-        if global_attention_mask is not None:
-            raise ValueError(
-                f"attention_pattern={config.attention_pattern!r} has no global tokens: leave out "
-                "global_attention_mask, or make the model with attention_pattern='longformer'."
-            )
-        return cls.make_mask(config, embeddings, padding_mask, is_causal=False)
+        return full_attention_mask(*args, **kwargs)
 
     @classmethod
     def position_arguments(
@@ -206,22 +214,8 @@ class VanillaTransformerAttention(nn.Module):
         key_positions: torch.Tensor | None,
         attention_mask: Any,
     ) -> dict[str, Any]:
-        """Asks the position encoding what self-attention needs, as keyword arguments for it.
-
-        Args:
-            encoding: The stack's position encoding.
-            query_positions: Positions of the queries [T].
-            key_positions: Positions of all keys [S].
-            attention_mask: From `make_mask`.
-        """
+        """Asks the position encoding what self-attention needs under a mask, as keyword arguments for it."""
         return encoding.for_attention(query_positions, key_positions)
-
-
-# Keys have a projection of their own, or that of the queries.
-KEY_PROJECTIONS: dict[str, Callable[[int, int], nn.Linear | None]] = {
-    "separate": nn.Linear,
-    "shared": lambda in_features, out_features: None,
-}
 
 
 def split_heads(states: torch.Tensor, width: int) -> torch.Tensor:
@@ -261,19 +255,6 @@ class VanillaTransformerPostNorm(nn.Module):
     def forward(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return self.norm(hidden_states + self.dropout(sublayer(hidden_states)))
 
-    @staticmethod
-    def run_encoder(
-        layers: nn.ModuleList,
-        hidden_states: torch.Tensor,
-        attention_mask: Any,
-        position_arguments: dict[str, Any],
-        **kwargs: Any,
-    ) -> torch.Tensor:
-        """Runs encoder layers one after the other, each on the output of the one before it."""
-        for layer in layers:
-            hidden_states = layer(hidden_states, attention_mask, position_arguments, **kwargs)
-        return hidden_states
-
 
 class VanillaTransformerPreNorm(VanillaTransformerPostNorm):
     """x + Dropout(Sublayer(LayerNorm(x))): not the paper's order, but one that trains deep stacks without warm-up
@@ -290,8 +271,7 @@ class VanillaTransformerEncoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
-        residual = RESIDUALS[config.norm_placement].load()
-        attention = PATTERNS[config.attention_pattern].load()
+        attention, residual = config.variant("attention_pattern"), config.variant("norm_placement")
         self.self_attn = attention(config, config.encoder_attention_heads, layer_idx)
         self.self_attn_residual = residual(config)
         self.feed_forward = VanillaTransformerFeedForward(config, config.encoder_ffn_dim)
@@ -316,8 +296,7 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: VanillaTransformerConfig, layer_idx: int):
         super().__init__()
-        residual = RESIDUALS[config.in_decoder("norm_placement")].load()
-        attention = PATTERNS[config.in_decoder("attention_pattern")].load()
+        attention, residual = config.decoder_variant("attention_pattern"), config.decoder_variant("norm_placement")
         self.self_attn = attention(config, config.decoder_attention_heads, layer_idx, config.decoder_is_causal)
         self.self_attn_residual = residual(config)
         self.encoder_attn = VanillaTransformerAttention(config, config.decoder_attention_heads, layer_idx)
@@ -346,18 +325,14 @@ class VanillaTransformerDecoderLayer(GradientCheckpointingLayer):
         hidden_states = self.encoder_attn_residual(
             hidden_states,
             lambda states: self.encoder_attn(
-                states,
-                attention_mask=encoder_attention_mask,
-                encoder_hidden_states=encoder_hidden_states,
-                past_key_values=past_key_values,
-                **kwargs,
+                states, encoder_attention_mask, encoder_hidden_states, past_key_values=past_key_values, **kwargs
             )[0],
         )
         return self.feed_forward_residual(hidden_states, lambda states: self.feed_forward(states))
 
 
 @auto_docstring
-class VanillaTransformerPreTrainedModel(PreTrainedModel):
+class VanillaTransformerPreTrainedModel(ExampleInputs, PreTrainedModel):
     config: VanillaTransformerConfig
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -374,13 +349,7 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         scale over the mean of fan-in and fan-out (Glorot and Bengio 2010), queries, keys and values as one matrix, and
         embeddings from N(0, 1/d_model), so that they have unit variance once scaled."""
         if isinstance(module, nn.Embedding) or module is self.get_output_embeddings():
-            init.normal_(module.weight, mean=0.0, std=self.config.d_model**-0.5)
-            # A slice does not carry the mark of a loaded weight, which `init` looks for: ask for it here.
-            is_loaded = getattr(module.weight, "_is_hf_initialized", False)
-            if getattr(module, "padding_idx", None) is not None and not is_loaded:
-                init.zeros_(module.weight[module.padding_idx])
-            if getattr(module, "bias", None) is not None:
-                init.zeros_(module.bias)
+            init_embedding(module, std=self.config.d_model**-0.5)
         elif isinstance(module, nn.Linear):
             gain = self.config.initializer_gain
             if self.config.initializer == "authors" and hasattr(module, "joined_features"):
@@ -391,39 +360,17 @@ class VanillaTransformerPreTrainedModel(PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-        elif isinstance(module, AttentionScore | PositionEncoding):
+        elif isinstance(module, ScaledDotProduct | PositionEncoding):
             module.reset_parameters()
 
     def get_correct_attn_implementation(self, requested_attention: str | None, is_init_check: bool = False) -> str:
         """Refuses implementations that can't compute the config's score, positions or pattern."""
-        for field, registry in VARIANTS.items():
-            value = getattr(self.config, field)
-            supported = getattr(registry[value].load(), "attn_implementations", None)
-            if supported is not None and requested_attention is None and "sdpa" not in supported:
-                requested_attention = supported[0]
-            if supported is not None and requested_attention not in (None, *supported):
-                raise ValueError(
-                    f"attn_implementation={requested_attention!r} can't compute {field}={value!r}: use "
-                    f"{' or '.join(map(repr, supported))}."
-                )
+        requested_attention = require_implementation(self.config, requested_attention)
         return super().get_correct_attn_implementation(requested_attention, is_init_check)
-
-    @property
-    def dummy_inputs(self) -> dict[str, torch.Tensor]:
-        input_ids = torch.tensor([[5, 6, 7, 2], [5, 6, 2, 0]], device=self.device)
-        return {"input_ids": input_ids, "attention_mask": input_ids.ne(0), "decoder_input_ids": input_ids}
 
 
 class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
-    """What encoder and decoder share: embeddings and positions below the layers, the last norm above them.
-
-    Args:
-        config: The model's configuration.
-        vocab_size: Tokens of this side's vocabulary.
-        num_heads: Attention heads of this side.
-        layers: This side's layers.
-        is_causal: Whether a token sees only itself and those before it.
-    """
+    """What encoder and decoder share: embeddings and positions below the layers, the last norm above them."""
 
     def __init__(
         self,
@@ -436,7 +383,7 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
         super().__init__(config)
         scale = math.sqrt(config.d_model) if config.scale_embedding else 1.0
         self.embed_tokens = VanillaTransformerEmbedding(vocab_size, config.d_model, config.pad_token_id, scale)
-        self.embed_positions = POSITIONS[config.position_encoding].load()(config, num_heads, is_causal)
+        self.embed_positions = config.variant("position_encoding")(config, num_heads, is_causal)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(layers)
         self.self_attention: type[VanillaTransformerAttention] = type(layers[0].self_attn)
@@ -449,32 +396,19 @@ class VanillaTransformerStack(VanillaTransformerPreTrainedModel):
     def init_parallel_plans(self) -> None:
         """Leaves the plans to the whole model, which names the modules of both stacks."""
 
-    def embed(self, input_ids: torch.Tensor | None, inputs_embeds: torch.Tensor | None) -> torch.Tensor:
-        """Token embeddings [B, T, D] (section 3.4), computed or given."""
-        if (input_ids is None) == (inputs_embeds is None):
-            given = "both" if input_ids is not None else "neither"
-            raise ValueError(f"Pass either token ids or embeddings to {type(self).__name__}: got {given}.")
-        return self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+    def enter(self, states: torch.Tensor, positions: torch.Tensor, added: torch.Tensor | None = None) -> torch.Tensor:
+        """Dropout(embedding + position): what enters the first layer (sections 3.5 and 5.4). A search has the
+        added vectors already."""
+        if added is not None:
+            return self.dropout(states + added)
+        return self.dropout(self.embed_positions.encode(states, positions))
 
-    def number(self, embeddings: torch.Tensor, offset: int | torch.Tensor = 0) -> torch.Tensor:
-        """Positions [T] of the tokens, the first of which is at `offset`."""
-        length, limit = embeddings.shape[1], self.embed_positions.max_length
-        if limit is not None and not is_torchdynamo_compiling() and int(offset) + length > limit:
-            raise ValueError(
-                f"A sequence of {int(offset) + length} tokens is longer than the {limit} positions of the model: "
-                "shorten it (truncation in the tokenizer, max_length in generate) or train with a larger "
-                "max_position_embeddings."
-            )
-        return torch.arange(length, device=embeddings.device) + offset
 
-    def enter(
-        self, embeddings: torch.Tensor, positions: torch.Tensor, vectors: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Dropout(embedding + position): what enters the first layer (sections 3.5 and 5.4). A search has computed the
-        vectors of the positions before."""
-        if vectors is not None:
-            return self.dropout(embeddings + vectors)
-        return self.dropout(self.embed_positions.encode(embeddings, positions))
+def run_in_turn(layers: nn.ModuleList, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+    """Runs layers one after the other, each on the output of the one before it."""
+    for layer in layers:
+        hidden_states = layer(hidden_states, *args, **kwargs)
+    return hidden_states
 
 
 class VanillaTransformerEncoder(VanillaTransformerStack):
@@ -505,18 +439,16 @@ class VanillaTransformerEncoder(VanillaTransformerStack):
             1 for tokens that attend to all tokens and that all tokens attend to, for `attention_pattern="longformer"`.
             By default the first token.
         """
-        embeddings = self.embed(input_ids, inputs_embeds)
-        positions = self.number(embeddings)
-        attention_mask = self.self_attention.make_encoder_mask(
-            self.config, embeddings, attention_mask, global_attention_mask
-        )
+        embeddings = self.embed_tokens.or_given(input_ids, inputs_embeds)
+        positions = self.embed_positions.number(embeddings)
+        visible = {"is_causal": False, **with_global_tokens(self.config, global_attention_mask)}
+        attention_mask = self.self_attention.make_mask(self.config, embeddings, attention_mask, **visible)
         position_arguments = self.self_attention.position_arguments(
             self.embed_positions, positions, positions, attention_mask
         )
         hidden_states = self.enter(embeddings, positions)
-        hidden_states = self.residual.run_encoder(
-            self.layers, hidden_states, attention_mask, position_arguments, **kwargs
-        )
+        run = getattr(self.residual, "run_encoder", run_in_turn)  # reversible residuals run them in their way
+        hidden_states = run(self.layers, hidden_states, attention_mask, position_arguments, **kwargs)
         return BaseModelOutput(last_hidden_state=self.norm(hidden_states))
 
 
@@ -556,16 +488,11 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
         past_self_attention = None if past_key_values is None else past_key_values.self_attention_cache
 
-        embeddings = self.embed(input_ids, inputs_embeds)
-        attention_mask = self.self_attention.make_mask(
-            self.config,
-            embeddings,
-            attention_mask,
-            is_causal=self.config.decoder_is_causal,
-            past_key_values=past_self_attention,
-        )
+        embeddings = self.embed_tokens.or_given(input_ids, inputs_embeds)
+        visible = {"is_causal": self.config.decoder_is_causal, "past_key_values": past_self_attention}
+        attention_mask = self.self_attention.make_mask(self.config, embeddings, attention_mask, **visible)
         encoder_attention_mask = full_mask(self.config, embeddings, encoder_attention_mask, encoder_hidden_states)
-        positions = self.number(embeddings, past_length)
+        positions = self.embed_positions.number(embeddings, past_length)
         source = (encoder_hidden_states, encoder_attention_mask)
         hidden_states = self.run(embeddings, positions, attention_mask, *source, past_key_values, **kwargs)
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, past_key_values)
@@ -582,20 +509,10 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         position_vectors: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        """Runs the layers on tokens that may be anywhere: `forward` and the beam search both decode with this.
+        """Runs the layers on tokens [B, T, D] at any `positions`, [T] or [1]: `forward` and beam search do this.
 
-        Args:
-            embeddings: Token embeddings [B, T, D].
-            positions: Positions of the tokens, [T] or [1].
-            attention_mask: Mask of self-attention, as the attention implementation takes it.
-            encoder_hidden_states: The encoder's output [B, S, D].
-            encoder_attention_mask: Mask of the attention to it.
-            past_key_values: Keys and values of earlier tokens; those of these tokens are appended.
-            key_positions: Positions of all keys, those in the cache included. By default 0, 1, 2 ...
-            position_vectors: What the encoding adds at the positions, [T, D] or [1, D], if that is known already.
-
-        Returns:
-            The states [B, T, D] below the output projection.
+        `key_positions` are those of all keys, in the cache too, by default 0, 1, 2 ...; `position_vectors` is what the
+        encoding adds, [T, D] or [1, D], if that is known already. Returns the states below the output projection.
         """
         if key_positions is None and self.embed_positions.acts_on == "scores":
             length = embeddings.shape[1]
@@ -606,16 +523,10 @@ class VanillaTransformerDecoder(VanillaTransformerStack):
         position_arguments = self.self_attention.position_arguments(
             self.embed_positions, positions, key_positions, attention_mask
         )
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                attention_mask,
-                position_arguments,
-                encoder_hidden_states,
-                encoder_attention_mask=encoder_attention_mask,
-                past_key_values=past_key_values,
-                **kwargs,
-            )
+        arguments = (attention_mask, position_arguments, encoder_hidden_states)
+        # By name: checkpointing and `device_map` look for the cache there.
+        kwargs |= {"encoder_attention_mask": encoder_attention_mask, "past_key_values": past_key_values}
+        hidden_states = run_in_turn(self.layers, hidden_states, *arguments, **kwargs)
         return self.norm(hidden_states)
 
 
@@ -641,22 +552,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             self.decoder._resize_token_embeddings(*args, **kwargs)
         return self.encoder._resize_token_embeddings(*args, **kwargs)
 
-    def source_shifted_right(self, input_ids: torch.Tensor | None) -> torch.Tensor:
-        """What the decoder reads if it is given nothing, as in BART: the source behind the start token."""
-        config = self.config
-        if config.target_vocab_size is not None:
-            reason = f"target_vocab_size={config.target_vocab_size} makes a vocabulary that the source is not in"
-        elif not config.decoder_is_causal:
-            reason = f"the decoder of a {config.model_type} model reads a translation with masked tokens"
-        elif input_ids is None:
-            reason = "there are no input_ids to take their place"
-        else:
-            return decoder_input_of(input_ids, config)
-        raise ValueError(
-            f"Pass decoder_input_ids: {reason}. For states of the source alone, load the folder with "
-            "AutoModelForTextEncoding."
-        )
-
     @can_return_tuple
     @auto_docstring
     def forward(
@@ -680,7 +575,8 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             The global tokens of the source, for `attention_pattern="longformer"`.
         """
         if decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.source_shifted_right(input_ids)
+            require_source_as_target(self.config, input_ids)  # as in BART
+            decoder_input_ids = shift_right(input_ids, *self.config.start_and_padding)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
         encoded: BaseModelOutput = encoder_outputs
@@ -688,10 +584,10 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
             encoded = BaseModelOutput(*encoder_outputs)
 
         decoder_outputs = self.decoder(
-            input_ids=decoder_input_ids,
-            attention_mask=decoder_attention_mask,
-            encoder_hidden_states=encoded.last_hidden_state,
-            encoder_attention_mask=attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoded.last_hidden_state,
+            attention_mask,
             past_key_values=past_key_values,
             inputs_embeds=decoder_inputs_embeds,
             use_cache=use_cache,
@@ -709,42 +605,6 @@ class VanillaTransformerModel(VanillaTransformerPreTrainedModel):
         )
 
 
-@auto_docstring(custom_intro="The left half of Figure 1 alone: contextual features of each token of a text.")
-class VanillaTransformerEncoderModel(VanillaTransformerPreTrainedModel):
-    # Weights have the names of the whole model, so that its folder can be loaded, decoder left out.
-    _keys_to_ignore_on_load_unexpected = [r"decoder\.", r"lm_head\.", r"length_predictor\."]
-
-    def __init__(self, config: VanillaTransformerConfig):
-        super().__init__(config)
-        self.encoder = VanillaTransformerEncoder(config)
-        self.post_init()
-
-    def get_input_embeddings(self) -> nn.Module:
-        return self.encoder.embed_tokens
-
-    def set_input_embeddings(self, value: nn.Module) -> None:
-        self.encoder.embed_tokens = value
-
-    def init_parallel_plans(self) -> None:
-        """Leaves out the plans, which name the modules of both stacks."""
-
-    @can_return_tuple
-    @auto_docstring
-    def forward(
-        self,
-        input_ids: torch.LongTensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.FloatTensor | None = None,
-        global_attention_mask: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
-        r"""
-        global_attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*):
-            The global tokens of the text, for `attention_pattern="longformer"`.
-        """
-        return self.encoder(input_ids, attention_mask, inputs_embeds, global_attention_mask, **kwargs)
-
-
 @auto_docstring(custom_intro="The whole of Figure 1: the Transformer with its output projection, for translation.")
 class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransformerPreTrainedModel, GenerationMixin):
     _tp_plan = {"lm_head": "colwise_gather_output"}
@@ -758,15 +618,14 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         self._tied_weights_keys = {"lm_head.weight": f"model.{source}.embed_tokens.weight"}
         self.post_init()
 
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """The decoder's input in training: the labels shifted right."""
+        return shift_right(labels, *self.config.start_and_padding)
+
     @property
     def longest_sequence(self) -> int | None:
         """The longest source or target in tokens that the position encoding can number; `None` for no limit."""
         return self.model.decoder.embed_positions.max_length
-
-    def _reorder_cache(self, past_key_values: EncoderDecoderCache, beam_idx: torch.Tensor) -> EncoderDecoderCache:
-        """For `generate` with beams. The beams of a sentence share its source, so only the target's part changes."""
-        past_key_values.self_attention_cache.reorder_cache(beam_idx)
-        return past_key_values
 
     @can_return_tuple
     @auto_docstring
@@ -799,28 +658,18 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
         skip_logits (`bool`, *optional*):
             Whether to compute the loss without ever holding all logits. This is faster and takes a fraction of the
             memory; the output then has no logits. The default is yes while training with labels.
-
-        Example:
-
-        ```python
-        >>> from vanilla_transformer import VanillaTransformerConfig, VanillaTransformerForConditionalGeneration
-
-        >>> config = VanillaTransformerConfig.from_preset("tiny", vocab_size=100)
-        >>> model = VanillaTransformerForConditionalGeneration(config)
-        >>> model(**model.dummy_inputs).logits.shape
-        torch.Size([2, 4, 100])
-        ```"""
+        """
         if labels is not None:
             use_cache = False
             if decoder_input_ids is None and decoder_inputs_embeds is None:
                 decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
 
         outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            decoder_input_ids=decoder_input_ids,
-            decoder_attention_mask=decoder_attention_mask,
-            encoder_outputs=encoder_outputs,
+            input_ids,
+            attention_mask,
+            decoder_input_ids,
+            decoder_attention_mask,
+            encoder_outputs,
             past_key_values=past_key_values,
             inputs_embeds=inputs_embeds,
             decoder_inputs_embeds=decoder_inputs_embeds,
@@ -845,7 +694,6 @@ class VanillaTransformerForConditionalGeneration(TranslationHead, VanillaTransfo
 
 
 __all__ = [
-    "VanillaTransformerEncoderModel",
     "VanillaTransformerForConditionalGeneration",
     "VanillaTransformerModel",
     "VanillaTransformerPreTrainedModel",

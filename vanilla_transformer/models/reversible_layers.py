@@ -26,6 +26,8 @@ class ReversibleNorm(VanillaTransformerPreNorm):
     """Pre-norm on two streams (x1, x2), from which it makes (x2, x1 + Dropout(Sublayer(LayerNorm(x2)))). The streams
     are the halves of the last dimension."""
 
+    in_decoder = "pre"
+
     def branch(self, hidden_states: torch.Tensor, sublayer: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
         return self.dropout(sublayer(self.norm(hidden_states)))
 

@@ -1,7 +1,7 @@
-"""The options of each search: one frozen dataclass with defaults, help texts and checks.
+"""The options of a search: one frozen dataclass with defaults, help texts and checks.
 
-`Translator`, the engines, generation configs, the command line and the server read its fields. A new search is a
-subclass of `SearchOptions` in `SEARCHES`, a module with its decoding loop, and a model class that names both.
+`Translator`, the engines, generation configs, the command line and the server read its fields. `searches` has all of
+them.
 
 A saved model says in its `generation_config` which search its values are meant for: `search: vanilla_beam_search`.
 `generate` follows that name. A generation config without it is the library's, and so is the meaning of its
@@ -9,7 +9,7 @@ A saved model says in its `generation_config` which search its values are meant 
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar
@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # importing it imports torch, which other engines do not need
 Length = TypeVar("Length")  # an int, or a tensor of lengths
 SEARCH = "search"  # the key of a generation config that names its search
 MOST = 1000  # beams, for instance: a million, in a file that someone else wrote, would take all memory
-STORED_MAX_LENGTH = 1024  # of a saved model without a limit of positions
 # What the library's `generate` does if a config does not say, of the options that are compared here: its trainer
 # writes all of them.
 LIBRARY_DEFAULTS: dict[str, Any] = {
@@ -42,18 +41,18 @@ PENALTIES: dict[str, Callable[[Any], Any]] = {
 # --- checks ---
 
 
-def _option(default: Any, help: str, check: Callable[[Any], bool], must: str) -> Any:
+def option(default: Any, help: str, check: Callable[[Any], bool], must: str) -> Any:
     return field(default=default, metadata={"help": help, "check": check, "must": must})
 
 
-def _whole(least: int, most: int | None = None) -> tuple[Callable[[Any], bool], str]:
+def whole(least: int, most: int | None = None) -> tuple[Callable[[Any], bool], str]:
     return (
         lambda value: isinstance(value, int) and not isinstance(value, bool) and least <= value <= (most or value),
         f"be a whole number of {least} or more" + (f", at most {most}" if most else ""),
     )
 
 
-def _between(low: float, high: float) -> Callable[[Any], bool]:
+def between(low: float, high: float) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, int | float) and math.isfinite(value) and low <= value <= high
 
 
@@ -71,13 +70,13 @@ class SearchOptions:
     name: ClassVar[str]
     breadth: ClassVar[str]
 
-    max_extra_tokens: int = _option(
-        50, "Maximum number of tokens that a translation has more than its source (section 6.1).", *_whole(0)
+    max_extra_tokens: int = option(
+        50, "Maximum number of tokens that a translation has more than its source (section 6.1).", *whole(0)
     )
 
     def __post_init__(self) -> None:
-        for option in fields(self):
-            _require(option, getattr(self, option.name))
+        for field_ in fields(self):
+            require_value(field_, getattr(self, field_.name))
 
     @property
     def width(self) -> int:
@@ -107,14 +106,14 @@ class BeamSearchOptions(SearchOptions):
     name: ClassVar[str] = "vanilla_beam_search"
     breadth: ClassVar[str] = "num_beams"
 
-    num_beams: int = _option(4, "Beam size, 1 for greedy search.", *_whole(1, MOST))
-    length_penalty: float = _option(
+    num_beams: int = option(4, "Beam size, 1 for greedy search.", *whole(1, MOST))
+    length_penalty: float = option(
         0.6,
         "Alpha of the length penalty, higher for longer output.",
-        _between(-10, 10),
+        between(-10, 10),
         "lie between -10 and 10; the paper's is 0.6",
     )
-    penalty: Literal["gnmt", "length"] = _option(
+    penalty: Literal["gnmt", "length"] = option(
         "gnmt",
         "gnmt: ((5 + length) / 6)^alpha, the paper's; length: length^alpha, the library's.",
         PENALTIES.__contains__,
@@ -126,52 +125,7 @@ class BeamSearchOptions(SearchOptions):
         return log_probability / PENALTIES[self.penalty](length) ** self.length_penalty
 
 
-@dataclass(frozen=True)
-class MaskPredictOptions(SearchOptions):
-    """Options of `mask_predict_search`, with the values of the paper's best results (Ghazvininejad et al. 2019)."""
-
-    name: ClassVar[str] = "mask_predict"
-    breadth: ClassVar[str] = "length_candidates"
-
-    iterations: int = _option(10, "For mask_predict models: passes of the decoder.", *_whole(1, MOST))
-    length_candidates: int = _option(5, "For mask_predict models: lengths tried for each sentence.", *_whole(1, MOST))
-    length_ratio: float = _option(
-        1.0,
-        "For mask_predict models: factor on the predicted length, 0.8 for terser translations.",
-        _between(0.1, 10),
-        "lie between 0.1 and 10; 1 is the predicted length",
-    )
-    length_alpha: float = _option(
-        1.0,
-        "For mask_predict models: lengths are ranked by log-probability / length^length_alpha; more is longer.",
-        _between(0, 10),
-        "lie between 0 and 10; 1 ranks by the mean",
-    )
-
-
-SEARCHES: dict[str, type[SearchOptions]] = {cls.name: cls for cls in (BeamSearchOptions, MaskPredictOptions)}
-
-
-PAPER_DECODING: dict[str, Any] = {
-    "num_beams": BeamSearchOptions.num_beams,
-    "length_penalty": BeamSearchOptions.length_penalty,
-}
-
-
-def all_options() -> dict[str, Field]:
-    """The options of all searches by name."""
-    return {option.name: option for search in SEARCHES.values() for option in fields(search)}
-
-
-def require_values(**given: Any) -> None:
-    """Refuses values that no search can use. `None` is an option that is not given."""
-    known = all_options()
-    for name, value in given.items():
-        if name in known and value is not None:
-            _require(known[name], value)
-
-
-def _require(option: Field, value: Any) -> None:
+def require_value(option: Field, value: Any) -> None:
     if not option.metadata["check"](value):
         raise ValueError(f"{option.name}={value!r} must {option.metadata['must']}.")
 
@@ -182,11 +136,6 @@ def _require(option: Field, value: Any) -> None:
 def search_of(model: Any) -> type[SearchOptions]:
     """The options class that a model's class names. Other models of the library are decoded by beam search."""
     return getattr(model, "search_options", BeamSearchOptions)
-
-
-def has_own_search(model: Any) -> bool:
-    """Whether a model's class has a search, which `generate` follows if the generation config names it."""
-    return hasattr(model, "search_options")
 
 
 def names_own_search(model: Any, config: "GenerationConfig") -> bool:
@@ -200,70 +149,10 @@ def names_own_search(model: Any, config: "GenerationConfig") -> bool:
     return name == own
 
 
-def options_of(model: Any, **given: Any) -> SearchOptions:
-    """The options of a model's search: those given, else those of its `generation_config`, else the defaults.
-
-    Args:
-        model: A model, or the object that an engine has in its place.
-        given: Options of the search. `None` is an option that is not given.
-    """
-    search = search_of(model)
-    require_own_options(model, [name for name, value in given.items() if value is not None])
-    chosen = {name: value for name, value in given.items() if value is not None}
-    return search(**{**_stored(model, search, chosen), **chosen})
-
-
 def stored_options(config: "GenerationConfig", search: type[SearchOptions]) -> dict[str, Any]:
     """The options that a generation config holds."""
     values = {option.name: getattr(config, option.name, None) for option in fields(search)}
     return {name: value for name, value in values.items() if value is not None}
-
-
-def _stored(model: Any, search: type[SearchOptions], given: dict[str, Any]) -> dict[str, Any]:
-    config = model.generation_config
-    stored = stored_options(config, search)
-    if names_own_search(model, config):
-        return stored
-    stored = {name: value for name, value in stored.items() if value != LIBRARY_DEFAULTS.get(name)}
-    if "length_penalty" in stored and "length_penalty" not in given:
-        stored.setdefault("penalty", "length")  # the library's meaning
-    return stored
-
-
-def require_own_options(model: Any, names: Iterable[str]) -> None:
-    """Refuses options of other searches than the model's."""
-    search, known = search_of(model), all_options()
-    own = [option.name for option in fields(search)]
-    for name in names:
-        if name in known and name not in own:
-            raise ValueError(
-                f"{name} is not an option of {type(model).__name__}, which is decoded by {search.name}: leave it out. "
-                f"Its options are {', '.join(own)}."
-            )
-
-
-def store_options(model: Any, **given: Any) -> None:
-    """Writes the options of a model's search, and the name of the search, into its `generation_config`.
-
-    Args:
-        model: The model whose `generation_config` changes.
-        given: Options that take the place of its own.
-    """
-    options, config = options_of(model, **given), model.generation_config
-    for option in fields(options):
-        value = getattr(options, option.name)
-        # Only what differs from a default is written, but for beam size and length penalty, which readers look for.
-        is_shown = option.name in ("num_beams", "length_penalty") or value != option.default
-        setattr(config, option.name, value if is_shown else None)
-    if getattr(options, "num_beams", None) == 1:
-        config.length_penalty = None  # the library refuses to save a penalty beside one beam
-    for name in ("do_sample", *ONLY_SAMPLING):  # else `generate` would sample
-        setattr(config, name, None)
-    setattr(config, SEARCH, options.name)
-    config._from_model_config = False  # with this mark, the library would drop the names that it does not know
-    if config.max_length is None or config.max_length == config._get_default_generation_params()["max_length"]:
-        # Else the library's trainer stores its default of 20 tokens at the first evaluation.
-        config.max_length = getattr(model, "longest_sequence", None) or STORED_MAX_LENGTH
 
 
 # --- options of `generate` that a search does not have ---

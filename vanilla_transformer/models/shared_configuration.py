@@ -1,13 +1,18 @@
 """What the configs of this package's models share: saving with code, vocabularies, special tokens and checks."""
 
 import os
+import shutil
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
-from transformers.dynamic_module_utils import custom_object_save
+from transformers.dynamic_module_utils import get_relative_import_files
 
-from .auto_map import MODELS, auto_map_of
 from .spelling import suggestion
+from .variants import MODELS, Choice
+
+
+ENTRY = "entry"  # the module that a saved config with variants names
 
 
 class SharedConfiguration:
@@ -22,6 +27,8 @@ class SharedConfiguration:
     target_vocab_size: Any
     share_encoder_decoder_embeddings: Any
     tie_word_embeddings: Any
+    decoder_start_token_id: Any
+    pad_token_id: Any
 
     def save_pretrained(self, save_directory: str | os.PathLike, **kwargs: Any) -> None:
         """Saves the config with the code of its model, and points at that code in `auto_map`.
@@ -32,10 +39,41 @@ class SharedConfiguration:
         """
         os.makedirs(save_directory, exist_ok=True)
         self.__dict__.pop("auto_map", None)  # where it was loaded from: this folder may have no such code
-        if MODELS.get(self.model_type, ("",))[0] == type(self).__name__:  # not a subclass from elsewhere
-            custom_object_save(self, save_directory)
-            self.auto_map = auto_map_of(self.model_type)
+        auto_map = MODELS.get(self.model_type, {"AutoConfig": ""})
+        if auto_map["AutoConfig"].endswith(f".{type(self).__name__}"):  # not a subclass from elsewhere
+            self._auto_class = None  # else the library names the config's file alone
+            self.auto_map = self._save_code(Path(save_directory), auto_map)
         super().save_pretrained(save_directory, **kwargs)  # type: ignore[misc]
+
+    def variant_places(self) -> list[Choice]:
+        """The entries of `variants` that the config names."""
+        return []
+
+    def _save_code(self, folder: Path, auto_map: dict[str, str]) -> dict[str, str]:
+        """Copies the files of the model and of its variants, and returns where the folder has each class.
+
+        The library follows imports from one file only, and it must be the same for all classes. So a config with
+        variants gets a file that imports everything.
+        """
+        here = Path(__file__).parent
+
+        def files_of(place: str) -> set[Path]:
+            file = here / f"{place.split('.')[0]}.py"
+            return {file, *map(Path, get_relative_import_files(file))}
+
+        files = files_of(auto_map["AutoConfig"])
+        places = [place for place in self.variant_places() if isinstance(place, str)]
+        variants = [place for place in places if not files_of(place) <= files]
+        for file in files.union(*map(files_of, variants)):
+            shutil.copyfile(file, folder / file.name)
+        if not variants:
+            return dict(auto_map)
+        names: dict[str, list[str]] = {}
+        for file_name, name in (place.split(".") for place in (*auto_map.values(), *variants)):
+            names.setdefault(file_name, []).append(name)
+        imports = [f"from .{file_name} import {', '.join(classes)}\n" for file_name, classes in names.items()]
+        (folder / f"{ENTRY}.py").write_text("".join(imports), encoding="utf-8")
+        return {auto_class: f"{ENTRY}.{place.split('.')[1]}" for auto_class, place in auto_map.items()}
 
     @property
     def output_vocab_size(self) -> int:
@@ -46,6 +84,17 @@ class SharedConfiguration:
     def shares_embeddings(self) -> bool:
         """Whether source and target embeddings are one matrix where `tie_word_embeddings` allows any tying."""
         return self.target_vocab_size is None and self.share_encoder_decoder_embeddings is not False
+
+    @property
+    def start_and_padding(self) -> tuple[int, int]:
+        """The tokens with which labels are shifted right."""
+        start, pad = self.decoder_start_token_id, self.pad_token_id
+        if start is None or pad is None:
+            raise ValueError(
+                f"Labels can't be shifted right with decoder_start_token_id={start} and pad_token_id={pad}: set both "
+                "in the config, or pass decoder_input_ids."
+            )
+        return start, pad
 
     def require_positive(self, *names: str) -> None:
         for name in names:

@@ -107,6 +107,15 @@ class WindowAttention(VanillaTransformerAttention):
     attn_implementations = ("sdpa", "eager")
 
     @classmethod
+    def check(cls, config: "VanillaTransformerConfig") -> None:
+        """Refuses an odd window."""
+        if config.attention_window < 2 or config.attention_window % 2:
+            raise ValueError(
+                f"attention_window={config.attention_window} must be an even number of 2 or more: a token sees half "
+                "of it on each side."
+            )
+
+    @classmethod
     def make_mask(
         cls,
         config: "VanillaTransformerConfig",

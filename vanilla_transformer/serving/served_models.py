@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from vanilla_transformer.hub.installed import missing_for_torch
 from vanilla_transformer.hub.languages import Languages, agreed_languages
 from vanilla_transformer.hub.saved_files import read_card
-from vanilla_transformer.models.search_options import options_of
+from vanilla_transformer.models.searches import options_of
 from vanilla_transformer.translation.attention_maps import MAX_TOKENS
 from vanilla_transformer.translation.confidence import CALIBRATION
 from vanilla_transformer.translation.language_conventions import TagError

@@ -34,14 +34,8 @@ from vanilla_transformer.hub.languages import Directions, Languages, languages_o
 from vanilla_transformer.hub.process_locks import LOADING, TOKENIZING
 from vanilla_transformer.hub.saved_files import HUB_OPTIONS, find_model, is_family
 from vanilla_transformer.hub.saved_tokenizer import read_tokenizers
-from vanilla_transformer.models.search_options import (
-    BeamSearchOptions,
-    SearchOptions,
-    all_options,
-    options_of,
-    require_supported,
-    require_values,
-)
+from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions, require_supported
+from vanilla_transformer.models.searches import all_options, options_of, require_values
 from vanilla_transformer.models.tokenization_vanilla_transformer import CAPITAL_MARK
 
 from .confidence import Calibration, Word, calibration_of, words_of

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
-from vanilla_transformer.models import host_waits, label_smoothing
+from vanilla_transformer.models import devices, label_smoothing
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 from vanilla_transformer.training.objectives.cross_entropy import CriterionObjective, make_objective
 from vanilla_transformer.training.objectives.r_drop import RDropCrossEntropy
@@ -33,7 +33,7 @@ def papers_loss(logits, labels, criterion, alpha, number):
 @pytest.mark.parametrize("can_look", [True, False])
 def test_values_and_gradients_are_those_of_autograd(monkeypatch, epsilon, smoothing, number, can_look):
     """With more tokens than have their logits at a time, so that pairs must stay together across chunks."""
-    monkeypatch.setattr(host_waits, "FREE_DEVICES", {"cpu"} if can_look else set())
+    monkeypatch.setattr(devices, "FREE_DEVICES", {"cpu"} if can_look else set())
     monkeypatch.setattr(label_smoothing, "_tokens_at_a_time", lambda vocab_size: 256)
     sentences, length, width, vocabulary = 7, 61, 8, 29
     labels = torch.randint(1, vocabulary, (sentences, length))  # 0 is padding

@@ -8,7 +8,7 @@ from tests.small_models import draw_weights
 from vanilla_transformer.converters.saved_weights import ENCODINGS, TABLES, position_tables, read_weights
 from vanilla_transformer.hub.saved_files import read_config
 from vanilla_transformer.models.positions import AddedPositions
-from vanilla_transformer.models.variants import POSITIONS
+from vanilla_transformer.models.variants import POSITIONS, load
 
 
 @pytest.mark.parametrize(
@@ -35,12 +35,12 @@ def test_all_weights(make_model, tmp_path, fields, dtype):
 @pytest.mark.parametrize("name", TABLES)
 def test_position_tables(make_config, name):
     config = make_config(position_encoding=name, pad_token_id=1)
-    encoding = POSITIONS[name].load()(config, config.encoder_attention_heads, False)
+    encoding = load(POSITIONS[name])(config, config.encoder_attention_heads, False)
     expected = encoding(torch.arange(3000)).float().numpy()
     for table in position_tables(config, {}, 3000).values():
         np.testing.assert_allclose(table, expected, rtol=0, atol=1e-7)
 
 
 def test_every_encoding_of_added_vectors_is_known():
-    added = {name for name, choice in POSITIONS.items() if choice.load().encode is AddedPositions.encode}
+    added = {name for name, choice in POSITIONS.items() if load(choice).encode is AddedPositions.encode}
     assert added == set(ENCODINGS)

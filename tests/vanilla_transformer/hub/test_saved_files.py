@@ -7,8 +7,9 @@ from transformers import AutoConfig, GenerationConfig
 
 from vanilla_transformer.converters.to_ctranslate2 import can_export_saved
 from vanilla_transformer.hub.saved_files import BUNDLED, find_file, read_config
-from vanilla_transformer.models.auto_map import MODELS
-from vanilla_transformer.models.search_options import LIBRARY_DEFAULTS, REFUSED, SEARCHES, all_options
+from vanilla_transformer.models.search_options import LIBRARY_DEFAULTS, REFUSED
+from vanilla_transformer.models.searches import SEARCHES, all_options
+from vanilla_transformer.models.variants import MODELS
 
 
 @pytest.mark.parametrize("model_type", MODELS)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vanilla_transformer.models.variants import SCORES
+from vanilla_transformer.models.variants import SCORES, load
 
 
 B, H, T, S, D = 2, 4, 3, 5, 4
@@ -30,7 +30,7 @@ def by_hand(score, formula):
 @pytest.fixture
 def make_score(make_config):
     def make(name):
-        score = SCORES[name].load()(make_config(), H, D)
+        score = load(SCORES[name])(make_config(), H, D)
         for parameter in score.parameters():
             torch.nn.init.normal_(parameter)
         return score

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.testing import assert_close
 from transformers.trainer_pt_utils import LabelSmoother
 
-from vanilla_transformer.models import host_waits
+from vanilla_transformer.models import devices
 from vanilla_transformer.models import label_smoothing as loss
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
 
@@ -96,7 +96,7 @@ def test_the_loss_of_states_is_that_of_their_logits_and_so_are_its_gradients(
 ):
     """On a CPU, and as on a device whose numbers the host can't look at."""
     monkeypatch.setattr(loss, "TOKENS_AT_A_TIME", 4)
-    monkeypatch.setattr(host_waits, "FREE_DEVICES", {"cpu"} if can_look else set())
+    monkeypatch.setattr(devices, "FREE_DEVICES", {"cpu"} if can_look else set())
     monkeypatch.setattr(loss, "_tokens_at_a_time", lambda vocab_size: 4)
     criterion = LabelSmoothedCrossEntropy(epsilon, smoothing, pad_token_id=PAD)
     _, labels = batch()

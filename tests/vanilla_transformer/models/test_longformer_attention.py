@@ -41,7 +41,9 @@ def test_it_computes_what_led_computes(make_config, implementation, places):
     for row, columns in enumerate(places):
         is_global[row, columns] = 1
 
-    mask = LongformerAttention.make_encoder_mask(ours.config, states, is_token.long(), is_global)
+    mask = LongformerAttention.make_mask(
+        ours.config, states, is_token.long(), is_causal=False, global_attention_mask=is_global
+    )
     output, _ = ours(states, attention_mask=mask)
     led_mask = torch.where(is_token, 1e4 * is_global, -1e4)
     expected, *_ = led(

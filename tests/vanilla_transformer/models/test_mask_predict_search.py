@@ -11,8 +11,9 @@ from transformers import AutoModelForSeq2SeqLM, MinLengthLogitsProcessor
 
 from vanilla_transformer.models import beam_search
 from vanilla_transformer.models import mask_predict_search as mask_predict
+from vanilla_transformer.models.mask_predict_options import MaskPredictOptions
 from vanilla_transformer.models.mask_predict_search import candidate_lengths, least_probable, refine
-from vanilla_transformer.models.search_options import MaskPredictOptions, require_own_options, store_options
+from vanilla_transformer.models.searches import require_own_options, store_options
 
 
 PAD, START, END, MASK = 0, 1, 2, 22

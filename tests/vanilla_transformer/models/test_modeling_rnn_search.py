@@ -378,7 +378,7 @@ def test_every_mistake_gets_a_sentence(make_rnn, batch):
         model(**batch, decoder_attention_mask=torch.tensor([[1, 0, 1, 1, 1, 1]] * 3))
     with pytest.raises(ValueError, match=r"Token id 99 is outside the vocabulary of 23"):
         model(input_ids=torch.tensor([[99]]), decoder_input_ids=torch.tensor([[1]]))
-    with pytest.raises(ValueError, match=r"Pass either token ids or embeddings to RnnSearchDecoder: got neither"):
+    with pytest.raises(ValueError, match=r"Pass either token ids or embeddings to encoder and decoder: got neither"):
         model(**source)
     with pytest.raises(ValueError, match=r"pass encoder_hidden_states"):
         model.decoder(**source)

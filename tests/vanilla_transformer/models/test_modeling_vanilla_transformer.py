@@ -17,9 +17,9 @@ from vanilla_transformer import (
     VanillaTransformerModel,
 )
 from vanilla_transformer.models import modeling_vanilla_transformer
-from vanilla_transformer.models.cpu_dropout import Dropout
-from vanilla_transformer.models.embeddings_and_head import shift_right
+from vanilla_transformer.models.devices import Dropout
 from vanilla_transformer.models.label_smoothing import LabelSmoothedCrossEntropy
+from vanilla_transformer.models.modeling_vanilla_transformer import shift_right
 
 
 def embeddings(model) -> tuple[nn.Parameter, nn.Parameter, nn.Parameter]:

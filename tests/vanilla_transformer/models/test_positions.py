@@ -10,7 +10,7 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding, apply
 from transformers.models.t5.modeling_t5 import T5Attention
 
 from vanilla_transformer.models.positions import rotate
-from vanilla_transformer.models.variants import POSITIONS
+from vanilla_transformer.models.variants import POSITIONS, load
 
 
 def paper(position: int, width: int) -> list[float]:
@@ -38,15 +38,15 @@ def tensor2tensor(position: int, width: int) -> list[float]:
 )
 @pytest.mark.parametrize("offset", [0, 5000, 1_000_000])
 def test_sinusoids_follow_their_formula_at_any_distance(make_config, name, formula, offset):
-    encoding = POSITIONS[name].load()(make_config())(torch.arange(offset, offset + 4))
+    encoding = load(POSITIONS[name])(make_config())(torch.arange(offset, offset + 4))
     expected = torch.tensor([formula(offset + t, 16) for t in range(4)], dtype=torch.float64)
     assert_close(encoding, expected, rtol=0, atol=1e-9)
 
 
 def test_a_position_k_later_is_a_rotation_that_depends_on_k_alone(make_config):
     width, k = 16, 7
-    encoding = (
-        POSITIONS["sinusoidal"].load()(make_config())(torch.arange(50)).unflatten(-1, (-1, 2))
+    encoding = load(POSITIONS["sinusoidal"])(make_config())(torch.arange(50)).unflatten(
+        -1, (-1, 2)
     )  # [T, D/2, (sin, cos)]
     angles = k / 10000 ** (torch.arange(0, width, 2, dtype=torch.float64) / width)
     rotation = torch.stack(
@@ -59,9 +59,9 @@ def test_a_position_k_later_is_a_rotation_that_depends_on_k_alone(make_config):
 @pytest.mark.parametrize("offset", [5, torch.tensor(5)])
 def test_a_stack_numbers_tokens_from_an_offset_up_to_the_limit(make_model, offset):
     decoder = make_model(position_encoding="learned", max_position_embeddings=10).model.decoder
-    assert decoder.number(torch.zeros(2, 5, 16), offset).tolist() == [5, 6, 7, 8, 9]
+    assert decoder.embed_positions.number(torch.zeros(2, 5, 16), offset).tolist() == [5, 6, 7, 8, 9]
     with pytest.raises(ValueError, match=r"sequence of 11 tokens.*10 positions.*max_position_embeddings"):
-        decoder.number(torch.zeros(2, 6, 16), offset)
+        decoder.embed_positions.number(torch.zeros(2, 6, 16), offset)
 
 
 @pytest.mark.parametrize("name", POSITIONS)
@@ -75,12 +75,12 @@ def test_rotary_positions_turn_queries_and_keys_as_llama_does(make_config):
     states, positions = torch.randn(2, 4, 6, 8), torch.tensor([0, 1, 2, 7, 100, 5000])
     cosines, sines = LlamaRotaryEmbedding(LlamaConfig(hidden_size=32, num_attention_heads=4))(states, positions[None])
     expected, _ = apply_rotary_pos_emb(states, states, cosines, sines)
-    rotation = POSITIONS["rotary"].load()(config, 4).for_attention(positions, None)["rotation"]
+    rotation = load(POSITIONS["rotary"])(config, 4).for_attention(positions, None)["rotation"]
     assert_close(rotate(states, rotation), expected, rtol=0, atol=1e-5)
 
 
 def test_products_of_rotated_queries_and_keys_depend_on_their_distance_alone(make_config):
-    encoding = POSITIONS["rotary"].load()(make_config(position_encoding="rotary"), 4)
+    encoding = load(POSITIONS["rotary"])(make_config(position_encoding="rotary"), 4)
     query, key = torch.randn(2, 1, 1, 1, 4)
 
     def product(q, k):
@@ -97,7 +97,7 @@ def test_products_of_rotated_queries_and_keys_depend_on_their_distance_alone(mak
 @pytest.mark.parametrize("is_causal", [False, True])
 def test_relative_positions_have_the_bias_of_t5(make_config, is_causal):
     config = make_config(position_encoding="relative", relative_attention_max_distance=50)
-    encoding = POSITIONS["relative"].load()(config, 4, is_causal)
+    encoding = load(POSITIONS["relative"])(config, 4, is_causal)
     t5 = T5Attention(
         T5Config(num_heads=4, relative_attention_max_distance=50, is_decoder=is_causal),
         has_relative_attention_bias=True,
@@ -111,9 +111,9 @@ def test_relative_positions_have_the_bias_of_t5(make_config, is_causal):
 
 
 def test_concatenated_positions_project_embedding_and_sinusoid(make_config):
-    encoding = POSITIONS["concatenated"].load()(make_config())
+    encoding = load(POSITIONS["concatenated"])(make_config())
     embeddings = torch.randn(2, 3, 16)
-    sinusoids = POSITIONS["sinusoidal"].load()(make_config())(torch.arange(3)).float()
+    sinusoids = load(POSITIONS["sinusoidal"])(make_config())(torch.arange(3)).float()
     weight, bias = encoding.projection.weight, encoding.projection.bias
     expected = embeddings @ weight[:, :16].T + sinusoids @ weight[:, 16:].T + bias
     assert_close(encoding.encode(embeddings, torch.arange(3)), expected, rtol=0, atol=1e-5)
@@ -127,7 +127,7 @@ def test_without_positions_the_encoder_sees_a_bag_of_tokens(make_model):
 
 
 def test_integers_outgrow_the_embeddings(make_config):
-    encoding = POSITIONS["integer"].load()(make_config())
+    encoding = load(POSITIONS["integer"])(make_config())
     assert encoding.encode(torch.zeros(1, 3, 16), torch.tensor([0, 5, 400])).amax(-1).tolist() == [[0, 5, 400]]
 
 

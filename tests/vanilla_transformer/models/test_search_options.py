@@ -7,15 +7,9 @@ import pytest
 from transformers import GenerationConfig
 
 from vanilla_transformer import PAPER_DECODING
-from vanilla_transformer.models.search_options import (
-    BeamSearchOptions,
-    MaskPredictOptions,
-    SearchOptions,
-    options_of,
-    require_supported,
-    require_values,
-    store_options,
-)
+from vanilla_transformer.models.mask_predict_options import MaskPredictOptions
+from vanilla_transformer.models.search_options import BeamSearchOptions, SearchOptions, require_supported
+from vanilla_transformer.models.searches import options_of, require_values, store_options
 
 
 PAPER = BeamSearchOptions()

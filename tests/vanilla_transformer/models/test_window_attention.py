@@ -7,7 +7,7 @@ from torch.testing import assert_close
 
 from tests.vanilla_transformer.attention import gradients_of, largest_tensor
 from vanilla_transformer.models.modeling_vanilla_transformer import VanillaTransformerAttention
-from vanilla_transformer.models.positions import RelativePositions
+from vanilla_transformer.models.position_variants import RelativePositions
 from vanilla_transformer.models.window_attention import Blocks, WindowAttention
 
 

@@ -22,7 +22,7 @@ from vanilla_transformer import Translator, VanillaTransformerConfig, VanillaTra
 from vanilla_transformer.hub.check_export import check
 from vanilla_transformer.hub.export_folder import export
 from vanilla_transformer.hub.languages import Languages, record_directions
-from vanilla_transformer.models.search_options import store_options
+from vanilla_transformer.models.searches import store_options
 from vanilla_transformer.models.tokenization_vanilla_transformer import train_tokenizer, with_language_tags
 from vanilla_transformer.training.build_model import forbid_tags
 from vanilla_transformer.translation.language_conventions import convention_of

@@ -50,16 +50,16 @@ their columns and get a new one. Each job of a job array translates shards of it
 
 import re
 import sys
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, islice, takewhile
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Literal
 
 from vanilla_transformer import Hypothesis, Translator
 from vanilla_transformer.bulk_translation.corpus_translation import CorpusTranslation
+from vanilla_transformer.bulk_translation.resuming import skip_finished_lines
 from vanilla_transformer.bulk_translation.shard_formats import DETAILS, corpus_of, format_of, output_lines
 from vanilla_transformer.bulk_translation.shards import equal_ranges
 from vanilla_transformer.bulk_translation.workers import WorkerArguments, is_first, launched, translate_shards
@@ -76,7 +76,6 @@ from vanilla_transformer.translation.language_detection import languages_of_text
 
 
 Translate = Callable[..., Iterator[list[Hypothesis]]]  # `Translator.translate` with its options
-CHECKED_LINES = 4  # translated again before a run is resumed
 DOCUMENTS = {
     **dict.fromkeys((".srt", ".vtt", ".ass", ".ssa", ".sbv", ".ttml"), "a file of subtitles"),
     **dict.fromkeys((".po", ".pot", ".xliff", ".xlf", ".tmx"), "a translation file"),
@@ -438,50 +437,6 @@ class Counted:
 
     def __len__(self) -> int:
         return self.number
-
-
-# --- resuming ---
-
-
-def skip_finished_lines(
-    lines: Iterator[str],
-    file: TextIO,
-    for_each: int,
-    translate: Callable[[list[str]], list[str]],
-    *,
-    details: int = 0,
-) -> int:
-    """Skips the input lines whose translations a file already has, and cuts off an unfinished end of the file.
-
-    The last few of those lines are translated again. If the results differ from what the file has, it was made of
-    another input, with another model or with other options, and the run is refused.
-
-    Args:
-        lines: The input.
-        file: The partial output, at its beginning.
-        for_each: Number of output lines for each input line.
-        translate: Returns the output for each of some input lines, without scores.
-        details: How many details, such as the score, the lines of the file begin with. They are not compared: their
-            last digits depend on the batch.
-
-    Returns:
-        The number of lines that are skipped.
-    """
-    number, end, finished = 0, 0, deque[bytes](maxlen=CHECKED_LINES)
-    whole_lines = takewhile(lambda line: line.endswith(b"\n"), file.buffer)
-    for group in zip(*[whole_lines] * for_each, strict=False):
-        finished.append(b"".join(line.split(b"\t", details)[-1] for line in group))
-        number, end = number + 1, end + sum(map(len, group))
-    sources = deque(islice(lines, number), maxlen=CHECKED_LINES)
-    if len(sources) < len(finished) or translate(list(sources)) != [output.decode() for output in finished]:
-        raise ValueError(
-            f"The .partial file was not made by this command: its last lines are not the translations of the lines up "
-            f"to {number:,} of this input. Resume with the same model, input and options, or leave out --resume."
-        )
-    file.buffer.seek(end)
-    file.buffer.truncate()
-    print(f"resumed after line {number:,}; line numbers in warnings count from there", file=sys.stderr)
-    return number
 
 
 def _texts_of(translate: Translate, sources: list[str]) -> list[str]:

@@ -157,7 +157,7 @@ def closed_port() -> str:
     ids=["no token", "wrong token", "read-only token", "no network", "offline"],
 )
 def test_why_a_push_failed_is_said_in_a_sentence(hub, run, folder, more, message):
-    hub.add_token("hf_reader", user="someone", role="read")
+    hub.add_token("hf_reader", role="read")
     failed = push(run, folder, **more)
     assert failed.returncode == 1
     assert message in failed.stderr

@@ -277,7 +277,7 @@ def test_beams_that_share_a_row_find_what_beams_in_rows_of_their_own_find(model,
     options = {"custom_generate": beam_search.search, "num_beams": 3, "num_return_sequences": 3, "max_extra_tokens": 4}
     source = {name: batch[name] for name in ("input_ids", "attention_mask")}
     if not model.model.decoder.self_attention.takes_any_mask:
-        assert model.config.in_decoder("attention_pattern") == "window"  # which takes no mask of another kind
+        assert model.config.attention_pattern == "window"  # which takes no mask of another kind
         return
     shared = model.generate(**source, **options, return_dict_in_generate=True, output_scores=True)
     monkeypatch.setattr(RowPerSentence, "fits", lambda *_: False)

@@ -53,7 +53,7 @@ def test_a_family_is_served_as_its_models(served):
         (["--max_seconds", "0"], "max_seconds=0.0 must be more than 0"),
         (["--max_seconds", "inf"], "max_seconds=inf is no number that can be computed with"),
         (["--batch_sentences", "0"], "batch_sentences=0 must be at least 1"),
-        (["--batch_milliseconds", "60001"], "batch_milliseconds=60001.0 must be a number from 0 to 60,000"),
+        (["--batch_milliseconds", "60001"], "batch_milliseconds=60001 must be a number from 0 to 60,000"),
         (["--batch_milliseconds", "nan"], "batch_milliseconds=nan is no number that can be computed with"),
         (["--batch_milliseconds", "-1"], "batch_milliseconds=-1 must be a number"),
         (["--languages", "de-en"], "source_lang is 'de'"),

@@ -331,7 +331,8 @@ def test_a_changed_model_is_found_out(exported, run):
 
 
 def test_code_that_does_not_run_is_found_out(copy, run):
-    (copy / "modeling_vanilla_transformer.py").write_text("import a_module_that_is_not_there\n")
+    code = copy / "modeling_vanilla_transformer.py"
+    code.write_text(f"import a_module_that_is_not_there\n{code.read_text()}")
     with pytest.raises(ValueError, match=r"without this package: .*a_module_that_is_not_there"):
         check(copy, Translator.from_pretrained(run / "model", backend="torch", device="cpu"))
 

@@ -72,15 +72,16 @@ def first_head(
     """
     recorded: list[torch.Tensor] = []
 
-    def record(module: VanillaTransformerAttention, args: Any, kwargs: dict[str, Any], output: Any) -> None:
-        query = split_heads(module.q_proj(args[0]), module.d_k)[:, :1]
-        key = split_heads(module.key_layer(kwargs["encoder_hidden_states"]), module.d_k)[:, :1]
+    def record(module: VanillaTransformerAttention, args: Any, output: Any) -> None:
+        states, _, encoder_hidden_states = args
+        query = split_heads(module.q_proj(states), module.d_k)[:, :1]
+        key = split_heads(module.key_layer(encoder_hidden_states), module.d_k)[:, :1]
         scores = module.score(query, key)[:, 0].float()  # [B, T, S]
         if source_mask is not None:  # a finite number: what is not linked counts 0 times
             scores = scores.masked_fill(source_mask[:, None] == 0, torch.finfo(torch.float32).min)
         recorded.append(scores.log_softmax(-1))
 
-    handle = attention.register_forward_hook(record, with_kwargs=True)
+    handle = attention.register_forward_hook(record)
     try:
         yield recorded
     finally:

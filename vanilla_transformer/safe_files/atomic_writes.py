@@ -232,7 +232,10 @@ def _held(path: Path, *, wait: bool = False) -> Iterator[None]:
         except Timeout as error:
             raise OSError(f"Another process is writing {path}: wait until it ends, or choose another name.") from error
         except OSError as error:
+            reason = (
+                "its folder is a file" if isinstance(error, FileExistsError | NotADirectoryError) else error.strerror
+            )
             raise OSError(
-                f"{path} can't be written ({error.strerror}): choose another folder, or change its permissions."
+                f"{path} can't be written ({reason}): choose another folder, or change its permissions."
             ) from error
         yield

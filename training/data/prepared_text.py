@@ -107,12 +107,7 @@ def prepare_text(
         if now:
             write_json(folder / PREPARED, {**now, "digests": digests})
     tokenizers = load_tokenizers(folder / "tokenizer" if added or new or not given else given)
-    tags = tagged_languages(corpus["train"])
-    if language_tags(tokenizers[0]):  # a model that knows tags needs one for a single target, too
-        tags = tags or list(dict.fromkeys(str(direction.target) for direction in corpus_arguments.all_directions))
-    tokenizers = (with_language_tags(tokenizers[0], tags), tokenizers[1])
-    source, target = tokenizers
-    tokenizers = (with_placeholders(source, placeholders), target and with_placeholders(target, placeholders))
+    tokenizers = _with_added_tokens(tokenizers, corpus, corpus_arguments, placeholders)
     if needs_mask_token(model_arguments):
         source, target = tokenizers
         tokenizers = (with_mask_token(source), None) if target is None else (source, with_mask_token(target))
@@ -132,6 +127,18 @@ def prepare_text(
     if args.guided_alignment:
         datasets["train"] = with_links(datasets["train"], folder, compute=learn)
     return PreparedText(corpus, datasets, tokenizers, digests)
+
+
+def _with_added_tokens(
+    tokenizers: Tokenizers, corpus: Corpus, corpus_arguments: CorpusArguments, placeholders: int
+) -> Tokenizers:
+    """Adds the tags of target languages to the source's tokenizer, and placeholders to both."""
+    source, target = tokenizers
+    tags = tagged_languages(corpus["train"])
+    if language_tags(source):  # a model that knows tags needs one for a single target, too
+        tags = tags or list(dict.fromkeys(str(direction.target) for direction in corpus_arguments.all_directions))
+    source = with_placeholders(with_language_tags(source, tags), placeholders)
+    return source, target and with_placeholders(target, placeholders)
 
 
 def _learn(

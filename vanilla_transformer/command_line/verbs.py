@@ -91,9 +91,9 @@ def run(verb: str, words: Sequence[str]) -> None:
 def _set_environment() -> None:
     """Sets what libraries read when they are imported, which none has been yet, unless the user has set it."""
     os.environ.setdefault("TQDM_DELAY", "2")  # short work has no progress bar
-    # A thread of OpenMP that waits for others spins, and on a busy machine it takes their core. 100 updates of the
-    # demo in two threads take 3.6 s, and 11.3 s beside a busy process, with the default of 300,000 turns; 3.9 and 7.0
-    # with 1,000; 5.1 and 5.5 with none (OMP_WAIT_POLICY=PASSIVE).
+    # An OpenMP thread spins while it waits, and on a busy machine it takes a core from the others. 100 updates of the
+    # demo with two threads take 9.1 s with the default of 300,000 turns, and 28.2 s beside a busy process; 9.7 and
+    # 18.6 s with 1,000; 11.8 and 15.7 s with none (OMP_WAIT_POLICY=PASSIVE).
     if "OMP_WAIT_POLICY" not in os.environ:
         os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 

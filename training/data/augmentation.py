@@ -11,6 +11,7 @@ Greetings and single words are what people try first, and a corpus has few: shor
 import re
 from collections import defaultdict
 from collections.abc import Callable
+from functools import cache
 from random import Random
 from typing import Any, NamedTuple
 
@@ -31,10 +32,6 @@ class Pair(NamedTuple):
 
 STOPS = ".!?…。！？"
 WIDE_STOPS = "。！？"  # after them, Chinese and Japanese have no space
-# First names as a Latin text and a Chinese one write them; elsewhere they are the first slots of templates.
-FIRST_NAMES = {
-    kind: [(row["name"], row["zh"]) for row in PhraseBook.read().named("en", kind)] for kind in ("man", "woman")
-}
 NEIGHBOURS = {
     letter: row[place - 1 : place] + row[place + 1 : place + 2]
     for row in ("qwertyuiop", "asdfghjkl", "zxcvbnm")
@@ -118,7 +115,7 @@ def names(pair: Pair, random: Random) -> Pair:
         was = [next((name for name in spellings if re.search(_as_name(name), side)), "") for side in pair]
         if not all(was):
             continue
-        others = FIRST_NAMES[kind]
+        others = first_names(kind)
         if any(re.search(rf"\b(?:d[eo]|que|si|y|o|e|u) {name}", side) for name, side in zip(was, pair, strict=True)):
             others = [name for name in others if name[0][0] not in "AEIOUYÉH"]  # French and Spanish would elide
         new = random.choice(others)
@@ -126,6 +123,12 @@ def names(pair: Pair, random: Random) -> Pair:
             *(re.sub(_as_name(name), new[not name.isascii()], side) for name, side in zip(was, pair, strict=True))
         )
     return pair
+
+
+@cache
+def first_names(kind: str) -> list[tuple[str, str]]:
+    """Returns the first names of the phrase book for a `man` or `woman`, in Latin and Chinese script."""
+    return [(row["name"], row["zh"]) for row in PhraseBook.read().named("en", kind)]
 
 
 def _as_name(name: str) -> str:

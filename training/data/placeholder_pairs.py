@@ -1,13 +1,12 @@
 """Training pairs with placeholders in place of whatever both sides have unchanged, as a translator replaces it."""
 
 import re
-from collections.abc import Sequence
 from random import Random
 
 from datasets import Dataset, IterableDataset
 
 from vanilla_transformer.training.data.augmentation import Pair
-from vanilla_transformer.translation.placeholders import PLACEHOLDERS, protect
+from vanilla_transformer.translation.placeholders import PLACEHOLDERS, protect, protect_like
 
 
 def with_placeholders_in_pairs(
@@ -44,21 +43,12 @@ def _replaced(columns: dict[str, list], indices: list[int], number: int, seed: i
 
 def with_placeholders(pair: Pair, number: int, random: Random) -> Pair:
     """Returns a pair with placeholders if both sides have the same things to copy; otherwise the pair itself."""
-    (source, values), (target, translated) = (protect(side, number) for side in pair)
-    if not values or sorted(values) != sorted(translated):
+    source, values = protect(pair.source, number)
+    target = protect_like(pair.target, values) if values else None
+    if target is None:
         return pair
-    names = PLACEHOLDERS[:number]
+    names = PLACEHOLDERS[: len(values)]
     if random.random() < 0.5:
-        names = tuple(sorted(random.sample(names, len(values))))
-    unused = dict(enumerate(values))
-    of_target = []
-    for value in translated:
-        of_target.append(next(place for place, other in unused.items() if other == value))
-        del unused[of_target[-1]]
-    return Pair(_renamed(source, names), _renamed(target, [names[place] for place in of_target]))
-
-
-def _renamed(text: str, names: Sequence[str]) -> str:
-    """Replaces the placeholders of a text, which stand in their order, by others."""
-    remaining = iter(names)
-    return re.sub("|".join(PLACEHOLDERS), lambda _: next(remaining), text)
+        names = tuple(sorted(random.sample(PLACEHOLDERS[:number], len(values))))
+    renamed = dict(zip(PLACEHOLDERS, names, strict=False))
+    return Pair(*(re.sub("|".join(PLACEHOLDERS), lambda found: renamed[found[0]], side) for side in (source, target)))
